@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * The hierarchical counter: bytes granted at a node and at all its ancestors, against a limit at
+ * each. Charged speculatively from the leaf to the root and rolled back when an ancestor refuses,
+ * as the kernel's page_counter, with one difference: a counter also knows how much of its usage is
+ * decided, so that a big charge which is about to be rolled back never makes a small one beside it
+ * fail. A charge is refused only when it does not fit beside what is decided; while that is open it
+ * waits for the other charge's decision, which depends on higher counters only, so that nobody
+ * waits in a circle.
+ *
+ * All operations may be called by several threads at once.
+ */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define COUNTER_MAX UINT64_MAX /* no limit */
+
+struct counter {
+	struct counter *parent;   /* NULL at the root; set once */
+	_Atomic uint64_t usage;   /* bytes granted, those that may still be rolled back included */
+	_Atomic uint64_t decided; /* the part of it that may not; never above usage */
+	_Atomic uint64_t max;     /* COUNTER_MAX: none */
+	_Atomic uint64_t peak;    /* the highest that decided has been */
+	_Atomic uint64_t failcnt; /* refusals at this node */
+};
+
+void counter_init(struct counter *c, struct counter *parent);
+
+/* Bytes granted and decided. */
+uint64_t counter_read(const struct counter *c);
+
+/*
+ * Charges c and all its ancestors with n bytes (n < 2^43) or none of them. 0, or -ENOMEM with the
+ * counter that refused in *ret_failed (may be NULL), whose failcnt has been raised.
+ */
+int counter_try_charge(struct counter *c, uint64_t n, struct counter **ret_failed);
+
+/* The same, whatever the limits say. */
+void counter_charge(struct counter *c, uint64_t n);
+
+/* Gives n bytes back along the path. More than was charged leaves 0 at that node, never a wrapped
+ * number; returns the largest such excess (0 in a correct program). */
+uint64_t counter_uncharge(struct counter *c, uint64_t n);
+
+/* Least of max - usage over c and its ancestors, 0 where the usage exceeds a lowered limit;
+ * COUNTER_MAX without any limit. */
+uint64_t counter_headroom(const struct counter *c);
+
+/* Any value, also below usage: then charges are refused until enough has been given back. */
+void counter_set_max(struct counter *c, uint64_t max);
+
+/* peak = what is granted now. */
+void counter_reset_peak(struct counter *c);

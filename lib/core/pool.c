@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Anyone who may create pools decides how deep and how wide the tree becomes. So a child is found
+ * through an index, never by a search along the list; every walk climbs and descends along
+ * pointers, never along the C stack; and what a reader asks of a subtree (pools, attachments) is
+ * kept at each ancestor instead of being counted.
+ *
+ * A pool holds a reference to its parent from birth to death, not only while it is in the tree: a
+ * removed pool that somebody still holds can tell its path and hand its counts up. A holder may
+ * even outlive the tree, but then only to ask for the path and to let go.
+ */
+
+#include "pool.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "path.h"
+#include "util.h"
+
+const char *const pool_event_names[POOL_EVENTS] = {
+	[POOL_LOW] = "low",
+	[POOL_HIGH] = "high",
+	[POOL_MAX] = "max",
+	[POOL_OOM] = "oom",
+	[POOL_OOM_KILL] = "oom_kill",
+	[POOL_RECLAIM] = "reclaim",
+	[POOL_FORCE] = "force",
+	[POOL_WOULD_REFUSE] = "would_refuse",
+};
+
+/* The keys of an index are the `name` members themselves: pointers to pointers. */
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static struct pool *find_child(const struct pool *p, const char *part, size_t n)
+{
+	char name[PATH_PART_MAX + 1], *key = name;
+	char ***node;
+
+	memcpy(name, part, n);
+	name[n] = '\0';
+	node = tfind(&key, &p->child_index, compare_names);
+	return node ? container_of(*node, struct pool, name) : NULL;
+}
+
+/* Follows a checked path as far as there are pools; returns what is left of it for path_next(). */
+static const char *descend(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	struct pool *p = t->root, *child;
+	const char *cursor = path, *rest = path, *part;
+	size_t n;
+
+	while ((part = path_next(&cursor, &n))) {
+		child = find_child(p, part, n);
+		if (!child)
+			break;
+		p = child;
+		rest = cursor;
+	}
+
+	*ret = p;
+	return rest;
+}
+
+static void free_one(struct pool *p)
+{
+	figures_clear(&p->own);
+	figures_clear(&p->sum);
+	free(p->name);
+	free(p);
+}
+
+/* Changes what p and its ancestors know of their subtrees. */
+static void count_upwards(struct pool *p, int descendants, int members)
+{
+	for (; p; p = p->parent) {
+		p->n_descendants += descendants;
+		p->n_members_below += members;
+		p->version++;
+	}
+}
+
+static int new_pool(
+	struct pool_tree *t, struct pool *parent, const char *part, size_t n, struct pool **ret)
+{
+	struct pool *p;
+
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->name = strndup(part, n);
+	if (!p->name || (parent && !tsearch(&p->name, &parent->child_index, compare_names))) {
+		free_one(p);
+		return -ENOMEM;
+	}
+
+	p->tree = t;
+	p->id = ++t->last_id;
+	p->refs = 1;
+	p->in_tree = true;
+	p->version = 1;
+	counter_init(&p->counter, parent ? &parent->counter : NULL);
+	TAILQ_INIT(&p->children);
+	TAILQ_INIT(&p->members);
+	t->n_pools++;
+	if (parent) {
+		p->parent = pool_ref(parent);
+		TAILQ_INSERT_TAIL(&parent->children, p, sibling);
+		parent->n_children++;
+		count_upwards(parent, 1, 0);
+	}
+	*ret = p;
+	return 0;
+}
+
+/* Takes a pool without children out of the tree, with the tree's reference. */
+static void drop(struct pool *p)
+{
+	struct pool *parent = p->parent;
+
+	if (parent) {
+		tdelete(&p->name, &parent->child_index, compare_names);
+		TAILQ_REMOVE(&parent->children, p, sibling);
+		parent->n_children--;
+		count_upwards(parent, -1, 0);
+	}
+	p->in_tree = false;
+	p->tree->n_pools--;
+	pool_unref(p);
+}
+
+int pool_tree_new(struct item_table *items, struct pool_tree **ret)
+{
+	struct pool_tree *t;
+	int r;
+
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	t->items = items;
+	r = new_pool(t, NULL, "", 0, &t->root);
+	if (r < 0) {
+		free(t);
+		return r;
+	}
+	*ret = t;
+	return 0;
+}
+
+struct pool_tree *pool_tree_free(struct pool_tree *t)
+{
+	struct pool *p, *next;
+
+	if (!t)
+		return NULL;
+	for (p = pool_first_postorder(t->root); p; p = next) {
+		next = pool_next_postorder(p, t->root);
+		drop(p);
+	}
+	free(t);
+	return NULL;
+}
+
+int pool_find(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	const char *rest;
+	struct pool *p;
+	size_t n;
+	int r;
+
+	r = path_check(path);
+	if (r < 0)
+		return r;
+	rest = descend(t, path, &p);
+	if (path_next(&rest, &n))
+		return -ENOENT;
+	*ret = p;
+	return 0;
+}
+
+int pool_create(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	const char *rest, *part;
+	struct pool *parent;
+	size_t n, beyond;
+	int r;
+
+	r = path_check(path);
+	if (r < 0)
+		return r;
+	rest = descend(t, path, &parent);
+	part = path_next(&rest, &n);
+	if (!part)
+		return -EEXIST;
+	if (path_next(&rest, &beyond))
+		return -ENOENT;
+	return new_pool(t, parent, part, n, ret);
+}
+
+int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	struct pool *p, *there, *parent;
+	const char *rest, *part;
+	size_t n;
+	int r;
+
+	r = path_check(path);
+	if (r < 0)
+		return r;
+	rest = descend(t, path, &there);
+	p = there;
+	while ((part = path_next(&rest, &n))) {
+		r = new_pool(t, p, part, n, &p);
+		if (r < 0)
+			break;
+	}
+	if (r < 0) {
+		for (; p != there; p = parent) {
+			parent = p->parent;
+			drop(p);
+		}
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+int pool_remove(struct pool *p)
+{
+	if (!p->parent)
+		return -EPERM;
+	if (!p->in_tree)
+		return -ENOENT;
+	/* Undecided bytes count too: somebody is charging. */
+	if (p->n_children || p->n_members || atomic_load(&p->counter.usage))
+		return -EBUSY;
+	drop(p);
+	return 0;
+}
+
+struct pool *pool_ref(struct pool *p)
+{
+	p->refs++;
+	return p;
+}
+
+struct pool *pool_unref(struct pool *p)
+{
+	struct pool *parent;
+
+	for (; p && --p->refs == 0; p = parent) {
+		parent = p->parent;
+		free_one(p);
+	}
+	return NULL;
+}
+
+/* Bytes of the path without NUL. */
+static size_t path_length(const struct pool *p)
+{
+	size_t n = 0;
+
+	if (!p->parent)
+		return 1;
+	for (; p->parent; p = p->parent)
+		n += 1 + strlen(p->name);
+	return n;
+}
+
+/* Writes the path, `n` bytes by path_length(), from its end to its beginning. */
+static void write_path(const struct pool *p, char *buf, size_t n)
+{
+	char *at = buf + n;
+	size_t part;
+
+	*at = '\0';
+	*buf = '/';
+	for (; p->parent; p = p->parent) {
+		part = strlen(p->name);
+		at -= part;
+		memcpy(at, p->name, part);
+		*--at = '/';
+	}
+}
+
+char *pool_path(const struct pool *p)
+{
+	size_t n = path_length(p);
+	char *path = malloc(n + 1);
+
+	if (path)
+		write_path(p, path, n);
+	return path;
+}
+
+/* A cut path would name another pool, so a buffer that is too small gets an empty one. */
+const char *pool_path_into(const struct pool *p, char *buf, size_t size)
+{
+	size_t n = path_length(p);
+
+	if (n < size)
+		write_path(p, buf, n);
+	else if (size)
+		*buf = '\0';
+	return buf;
+}
+
+bool pool_is_below(const struct pool *p, const struct pool *above)
+{
+	while (p && p != above)
+		p = p->parent;
+	return p;
+}
+
+void pool_count_event(struct pool *p, enum pool_event e)
+{
+	p->events_local[e]++;
+	for (; p; p = p->parent) {
+		p->events[e]++;
+		p->version++;
+	}
+}
+
+void pool_add_member(struct pool *p, struct pool_member *m)
+{
+	TAILQ_INSERT_TAIL(&p->members, m, entry);
+	p->n_members++;
+	count_upwards(p, 0, 1);
+}
+
+void pool_remove_member(struct pool *p, struct pool_member *m)
+{
+	TAILQ_REMOVE(&p->members, m, entry);
+	p->n_members--;
+	count_upwards(p, 0, -1);
+}
+
+struct pool *pool_next_preorder(struct pool *p, const struct pool *root)
+{
+	if (!TAILQ_EMPTY(&p->children))
+		return TAILQ_FIRST(&p->children);
+	for (; p != root; p = p->parent)
+		if (TAILQ_NEXT(p, sibling))
+			return TAILQ_NEXT(p, sibling);
+	return NULL;
+}
+
+struct pool *pool_first_postorder(struct pool *root)
+{
+	struct pool *p = root;
+
+	while (!TAILQ_EMPTY(&p->children))
+		p = TAILQ_FIRST(&p->children);
+	return p;
+}
+
+struct pool *pool_next_postorder(struct pool *p, const struct pool *root)
+{
+	if (p == root)
+		return NULL;
+	if (TAILQ_NEXT(p, sibling))
+		return pool_first_postorder(TAILQ_NEXT(p, sibling));
+	return p->parent;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Making, sealing, mapping and checking the extents of a segment, and the reserve's operations. The
+ * seals are what protects both sides: without them a client could shrink its memfd and end the
+ * daemon with SIGBUS.
+ */
+
+#include "segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define SEALS_RW (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SEALS_RO (SEALS_RW | F_SEAL_FUTURE_WRITE)
+
+static uint32_t keys_of_extent(uint32_t e)
+{
+	return SEGMENT_FIRST_KEYS << (e - 1);
+}
+
+static size_t size_rw(uint32_t e, uint32_t n_cpus)
+{
+	return e == 0 ? segment_stocks_offset(n_cpus) + (size_t)n_cpus * STOCK_PAGE
+		      : keys_of_extent(e) * sizeof(struct segment_key);
+}
+
+static size_t size_ro(uint32_t e)
+{
+	return e == 0 ? STOCK_PAGE : keys_of_extent(e) * sizeof(struct segment_figures);
+}
+
+static void unmap(void *p, size_t size)
+{
+	if (p)
+		munmap(p, size);
+}
+
+static void adopt(struct segment *s, void *rw, void *ro)
+{
+	uint32_t e = s->n_extents;
+
+	s->rw[e] = rw;
+	s->ro[e] = ro;
+	s->n_extents = e + 1;
+	if (e > 0)
+		atomic_fetch_add_explicit(&s->n_keys, keys_of_extent(e), memory_order_release);
+}
+
+static int make(const char *name, size_t size, int *ret_fd, void **ret_map)
+{
+	_cleanup_(close_fdp) int fd = -1;
+	void *p;
+
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* 0777 otherwise, and then whoever holds a read-only one could reopen it for writing. */
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)size) < 0)
+		return -errno;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+
+	*ret_fd = take_fd(&fd);
+	*ret_map = p;
+	return 0;
+}
+
+static int seal(int fd, int seals)
+{
+	return fcntl(fd, F_ADD_SEALS, seals) < 0 ? -errno : 0;
+}
+
+static int reopen_read_only(int fd)
+{
+	char path[sizeof("/proc/self/fd/") + 11];
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	r = open(path, O_RDONLY | O_CLOEXEC);
+	return r < 0 ? -errno : r;
+}
+
+int segment_extend(struct segment *s, uint32_t n_cpus, enum percpu_kind kind, int ret_fds[static 2])
+{
+	_cleanup_(close_fdp) int rw_fd = -1, ro_fd = -1, ro_only = -1;
+	uint32_t e = s->n_extents;
+	void *rw = NULL, *ro = NULL;
+	int r;
+
+	if (e >= SEGMENT_EXTENTS)
+		return -ENOSPC;
+	if (e > 0)
+		n_cpus = s->n_cpus;
+
+	r = make("tally-rw", size_rw(e, n_cpus), &rw_fd, &rw);
+	if (r < 0)
+		return r;
+	r = make("tally-ro", size_ro(e), &ro_fd, &ro);
+	if (r < 0)
+		goto fail;
+
+	if (e == 0) {
+		struct segment_header *h = rw;
+		struct segment_info *info = ro;
+
+		h->magic = SEGMENT_MAGIC_RW;
+		h->version = SEGMENT_VERSION;
+		h->kind = kind;
+		h->n_cpus = n_cpus;
+		info->magic = SEGMENT_MAGIC_RO;
+		info->version = SEGMENT_VERSION;
+	}
+
+	r = seal(rw_fd, SEALS_RW);
+	if (r < 0)
+		goto fail;
+	r = seal(ro_fd, SEALS_RO);
+	if (r < 0)
+		goto fail;
+	r = reopen_read_only(ro_fd);
+	if (r < 0)
+		goto fail;
+	ro_only = r;
+
+	s->n_cpus = n_cpus;
+	adopt(s, rw, ro);
+	ret_fds[0] = take_fd(&rw_fd);
+	ret_fds[1] = take_fd(&ro_only);
+	return 0;
+
+fail:
+	unmap(rw, size_rw(e, n_cpus));
+	unmap(ro, size_ro(e));
+	return r;
+}
+
+/* Size and seals are looked at before anything is mapped: then nobody can take them away. */
+static int map_checked(int fd, size_t size, int seals, int prot, void **ret)
+{
+	struct stat st;
+	int have = fcntl(fd, F_GET_SEALS);
+	void *p;
+
+	if (have < 0 || (have & seals) != seals)
+		return -EPROTO;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((size_t)st.st_size != size)
+		return -EPROTO;
+	p = mmap(NULL, size, prot, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	/* A forked child has no business there: it finds nothing to touch, and costs nothing. */
+	if (madvise(p, size, MADV_DONTFORK) < 0) {
+		int r = -errno;
+
+		unmap(p, size);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+/* The base tells how many CPUs it has; its size must agree before it is believed. */
+static int peek_cpus(int fd, uint32_t *ret)
+{
+	struct segment_header h;
+	ssize_t n = pread(fd, &h, offsetof(struct segment_header, touched), 0);
+
+	if (n < 0)
+		return -errno;
+	if ((size_t)n < offsetof(struct segment_header, touched) || h.magic != SEGMENT_MAGIC_RW ||
+		h.version != SEGMENT_VERSION || h.kind != PERCPU_ATOMIC || h.n_cpus == 0 ||
+		h.n_cpus > UINT16_MAX)
+		return -EPROTO;
+	*ret = h.n_cpus;
+	return 0;
+}
+
+int segment_map(struct segment *s, const int fds[static 2])
+{
+	uint32_t e = s->n_extents, n_cpus = s->n_cpus;
+	void *rw = NULL, *ro = NULL;
+	int r;
+
+	if (e >= SEGMENT_EXTENTS)
+		return -EPROTO;
+	if (e == 0) {
+		r = peek_cpus(fds[0], &n_cpus);
+		if (r < 0)
+			return r;
+	}
+	r = map_checked(fds[0], size_rw(e, n_cpus), SEALS_RW, PROT_READ | PROT_WRITE, &rw);
+	if (r < 0)
+		return r;
+	r = map_checked(fds[1], size_ro(e), SEALS_RO, PROT_READ, &ro);
+	if (r < 0) {
+		unmap(rw, size_rw(e, n_cpus));
+		return r;
+	}
+	if (e == 0) {
+		const struct segment_info *info = ro;
+
+		if (info->magic != SEGMENT_MAGIC_RO || info->version != SEGMENT_VERSION) {
+			unmap(rw, size_rw(e, n_cpus));
+			unmap(ro, size_ro(e));
+			return -EPROTO;
+		}
+	}
+	s->n_cpus = n_cpus;
+	adopt(s, rw, ro);
+	return 0;
+}
+
+void segment_unmap(struct segment *s)
+{
+	for (uint32_t e = 0; e < s->n_extents; e++) {
+		unmap(s->rw[e], size_rw(e, s->n_cpus));
+		unmap(s->ro[e], size_ro(e));
+	}
+	memset(s, 0, sizeof(*s));
+}
+
+/* Returns the bytes that lay there. */
+static uint64_t hand_reserve_to(struct segment_key *k, uint32_t key)
+{
+	word w = atomic_load(&k->reserve);
+
+	while (!atomic_compare_exchange_weak(&k->reserve, &w, word_make(key, 0, word_parity(w))))
+		;
+	return word_bytes(w);
+}
+
+void segment_reserve_open(struct segment_key *k, uint32_t key)
+{
+	hand_reserve_to(k, key);
+}
+
+uint64_t segment_reserve_close(struct segment_key *k)
+{
+	return hand_reserve_to(k, 0);
+}
+
+bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes)
+{
+	word w = atomic_load(&k->reserve);
+	uint64_t total;
+
+	do {
+		if (word_key(w) != key)
+			return false;
+		total = word_bytes(w) + bytes;
+		if (total > WORD_BYTES_MAX)
+			total = WORD_BYTES_MAX;
+	} while (!atomic_compare_exchange_weak(
+		&k->reserve, &w, word_make(key, total, word_parity(w))));
+	*ret_bytes = total;
+	return true;
+}
+
+uint64_t segment_reserve_take(struct segment_key *k, uint32_t key, uint64_t need, uint64_t want)
+{
+	word w = atomic_load(&k->reserve);
+	uint64_t n;
+
+	do {
+		uint64_t bytes = word_bytes(w);
+
+		if (word_key(w) != key || bytes < need || bytes == 0)
+			return 0;
+		n = bytes < want ? bytes : want;
+	} while (!atomic_compare_exchange_weak(&k->reserve, &w, w - (n << 1)));
+	return n;
+}
+
+int segment_reserve_steal(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity)
+{
+	word w = atomic_load(&k->reserve);
+
+	for (unsigned try = 0; try < STOCK_TRIES; try++) {
+		if (word_key(w) != key || word_bytes(w) < bytes || word_parity(w) != parity)
+			return -EAGAIN;
+		if (atomic_compare_exchange_strong(&k->reserve, &w, (w - (bytes << 1)) ^ 1))
+			return 0;
+	}
+	return -EAGAIN;
+}

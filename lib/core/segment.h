@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * A session's shared memory: two memfds, made by the daemon. The first is the client's to write
+ * (stocks, reserves, force words); the second the daemon's alone (what the client need not write),
+ * sealed against writing before it is handed out, so that no descriptor of it, however reopened,
+ * can be used to forge it.
+ *
+ * Sealed memfds cannot grow, so both come in extents: extent 0 is the base, extents 1, 2, … hold
+ * keys, each twice as many as the one before. A key's place is computed from its number alone, and
+ * addresses never change while the session lives.
+ *
+ *     extent 0: rw  header, a byte a CPU ("touched"), a page a CPU      ro  struct segment_info
+ *     extent e: rw  struct segment_key [64 << (e - 1)]                  ro  struct segment_figures
+ * […]
+ *
+ * What lies in rw is believed by nobody: whoever reads it reads it once, bounds it and clamps it.
+ */
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "percpu.h"
+#include "stock.h"
+
+#define SEGMENT_VERSION 1
+#define SEGMENT_MAGIC_RW UINT64_C(0x31775279616c7401)
+#define SEGMENT_MAGIC_RO UINT64_C(0x316f5279616c7401)
+#define SEGMENT_FIRST_KEYS 64 /* keys in extent 1 */
+#define SEGMENT_EXTENTS 15    /* the base and 14 extents of keys */
+#define SEGMENT_KEYS_MAX (SEGMENT_FIRST_KEYS * ((1U << (SEGMENT_EXTENTS - 1)) - 1))
+#define SEGMENT_LANES                                                                              \
+	2 /* unanswered requests that a key may have: small ones, and big or queued ones */
+
+/* rw, extent 0. The touched bytes follow, then (page-aligned) the stocks. */
+struct segment_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t kind; /* enum percpu_kind */
+	uint32_t n_cpus;
+	alignas(64) _Atomic uint8_t
+		touched[]; /* set, never read, by whoever takes a slot of a CPU */
+};
+
+/* rw: a key's words. */
+struct segment_key {
+	alignas(64) _Atomic uint64_t reserve; /* a word, changed by real atomics from both sides */
+	_Atomic uint64_t force;               /* cumulative bytes charged by force */
+	_Atomic uint64_t debt; /* cumulative bytes charged while no daemon was there */
+	_Atomic uint64_t accepted[SEGMENT_LANES]; /* seq of the last answer that was accepted */
+	_Atomic uint32_t ring;                    /* the doorbell has been rung and not yet heard */
+};
+
+/* ro, extent 0. */
+struct segment_info {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t reserved;
+	uint64_t session;
+	uint64_t generation;        /* of the daemon: differs after every start */
+	_Atomic uint64_t batch;     /* bytes asked for beyond the need; larger needs use lane 1 */
+	_Atomic uint64_t high, low; /* marks of a slot */
+	_Atomic uint64_t mark;      /* a reserve above it rings the doorbell */
+};
+
+/* ro: a key's figures. */
+struct segment_figures {
+	alignas(32) _Atomic uint64_t attachment; /* 0: the key is free */
+	_Atomic uint64_t granted; /* bytes: charged by the client, or lying idle in its words */
+};
+
+static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
+static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
+
+struct segment {
+	uint32_t n_cpus;
+	uint32_t n_extents;      /* mapped; 0: none */
+	_Atomic uint32_t n_keys; /* keys 1..n_keys have a place */
+	void *rw[SEGMENT_EXTENTS], *ro[SEGMENT_EXTENTS];
+};
+
+/*
+ * For the daemon: makes the next extent, the base first (n_cpus and kind count then), and maps it.
+ * The descriptors to hand out come back in ret_fds, the second opened read-only. -ENOSPC: no
+ * further extent; else what memfd_create(), mmap() etc. say.
+ */
+int segment_extend(
+	struct segment *s, uint32_t n_cpus, enum percpu_kind kind, int ret_fds[static 2]);
+
+/*
+ * For the client: maps the next extent from what the daemon sent. -EPROTO: not a segment of this
+ * version, wrong size, or not sealed. The descriptors stay the caller's.
+ */
+int segment_map(struct segment *s, const int fds[static 2]);
+
+/* Unmaps everything. */
+void segment_unmap(struct segment *s);
+
+static inline struct segment_header *segment_header(const struct segment *s)
+{
+	return s->rw[0];
+}
+
+static inline struct segment_info *segment_info(const struct segment *s)
+{
+	return s->ro[0];
+}
+
+/* Bytes before the stocks in the base. */
+static inline size_t segment_stocks_offset(uint32_t n_cpus)
+{
+	size_t n = offsetof(struct segment_header, touched) + n_cpus;
+
+	return (n + STOCK_PAGE - 1) / STOCK_PAGE * STOCK_PAGE;
+}
+
+static inline struct stock_area segment_stocks(const struct segment *s)
+{
+	return (struct stock_area){
+		.pages = (struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)),
+		.n_cpus = s->n_cpus,
+	};
+}
+
+/* The extent of a key (≥ 1) and its place there. */
+static inline uint32_t segment_extent_of(uint32_t key, uint32_t *ret_index)
+{
+	uint32_t n = (key - 1) / SEGMENT_FIRST_KEYS + 1;
+	uint32_t e = 32 - (uint32_t)__builtin_clz(n);
+
+	*ret_index = key - 1 - SEGMENT_FIRST_KEYS * ((1U << (e - 1)) - 1);
+	return e;
+}
+
+/* A key's words; NULL when the key has no place (0, or above n_keys). */
+static inline struct segment_key *segment_key(const struct segment *s, uint32_t key)
+{
+	uint32_t e, i;
+
+	if (unlikely(key == 0 || key > atomic_load_explicit(&s->n_keys, memory_order_acquire)))
+		return NULL;
+	e = segment_extent_of(key, &i);
+	return (struct segment_key *)s->rw[e] + i;
+}
+
+/* A key's figures; the key has a place. */
+static inline struct segment_figures *segment_figures(const struct segment *s, uint32_t key)
+{
+	uint32_t i, e = segment_extent_of(key, &i);
+
+	return (struct segment_figures *)s->ro[e] + i;
+}
+
+/* ------------------------------------------------------------------ reserves, from both sides */
+
+/* Gives the reserve to a key, empty, keeping the parity (client, at attach). */
+void segment_reserve_open(struct segment_key *k, uint32_t key);
+
+/* Takes the reserve from whatever key has it; the bytes that lay in it are dropped, and returned
+ * (client, at detach). */
+uint64_t segment_reserve_close(struct segment_key *k);
+
+/* Adds credit of the key; false: the reserve is no longer the key's, the credit is dropped. What
+ * would not fit in the word is dropped too. The bytes it then holds in *ret_bytes. */
+bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes);
+
+/* Takes at least `need` and up to `want` bytes of the key; 0 when it has less than need. Client:
+ * the parity stays. */
+uint64_t segment_reserve_take(struct segment_key *k, uint32_t key, uint64_t need, uint64_t want);
+
+/* For the daemon: takes exactly `bytes` if key and parity are as recorded, and flips the parity.
+ * 0 or -EAGAIN. */
+int segment_reserve_steal(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity);

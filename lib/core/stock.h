@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * The stock: the credit that a CPU keeps at hand, one cache line of seven slots, so that most
+ * charges and uncharges are one change of one word. A slot belongs to one key; a key that finds
+ * none takes an empty one, else another's in turn. Between LOW and HIGH nothing leaves the slot:
+ * above HIGH an uncharge leaves LOW there. What must leave (the excess, an evicted key's credit) is
+ * handed to the caller *after* the word is stored: nothing is ever done about it while the stock is
+ * held, because it is never held.
+ *
+ * Slots hold less than WORD_HIT_MAX bytes. All of it may be called from a signal handler.
+ */
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stddef.h>
+
+#include "percpu.h"
+#include "util.h"
+
+#define STOCK_SLOTS 7
+#define STOCK_PAGE 4096
+/* After so many lost races an operation takes its slow way instead. */
+#define STOCK_TRIES 16
+
+struct stock {
+	percpu_word slot[STOCK_SLOTS];
+	_Atomic uint32_t cursor; /* the slot that is evicted next */
+	uint32_t reserved;
+};
+
+/* A CPU's page of a segment, its own so that it lies on its own node. */
+struct stock_page {
+	alignas(STOCK_PAGE) struct stock stock;
+	/* Threads that carry credit from one word to another, counted here from before their look
+	 * at the handle until it is put down; a key is used again only after this was seen 0. */
+	alignas(64) _Atomic uint32_t moving;
+};
+
+static_assert(sizeof(struct stock) == 64, "a stock is one cache line");
+static_assert(sizeof(struct stock_page) == STOCK_PAGE, "a page a CPU");
+
+/* The stocks of a session: n_cpus pages. */
+struct stock_area {
+	struct stock_page *pages;
+	uint32_t n_cpus;
+};
+
+/* Credit in a register: taken out of one word, not yet put into another. */
+struct stock_carry {
+	uint32_t key;
+	uint64_t bytes;
+};
+
+/*
+ * The hit: takes `bytes` of the key out of this CPU's stock. False: not there, or not enough in one
+ * slot.
+ */
+static inline bool stock_consume(struct stock_area a, uint32_t key, uint64_t bytes)
+{
+	unsigned cpu = percpu_cpu();
+
+	if (unlikely(cpu >= a.n_cpus || bytes >= WORD_HIT_MAX))
+		return false;
+	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
+		percpu_word *slot = &a.pages[cpu].stock.slot[i];
+
+		for (unsigned try = 0; try < STOCK_TRIES; try++) {
+			word w = percpu_load(slot);
+
+			if (!word_covers(w, key, bytes))
+				break;
+			if (likely(percpu_store(slot, cpu, w, w - (bytes << 1)) == 0))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * The other hit: adds `bytes` to the key's slot, if it has one here and stays at or below `high`.
+ */
+static inline bool stock_add(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high)
+{
+	unsigned cpu = percpu_cpu();
+
+	if (unlikely(cpu >= a.n_cpus || bytes > high))
+		return false;
+	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
+		percpu_word *slot = &a.pages[cpu].stock.slot[i];
+
+		for (unsigned try = 0; try < STOCK_TRIES; try++) {
+			word w = percpu_load(slot);
+
+			if (word_key(w) != key || word_bytes(w) > high - bytes)
+				break;
+			if (likely(percpu_store(slot, cpu, w, w + (bytes << 1)) == 0))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Puts `bytes` of the key into this CPU's stock, making room. What has to leave comes back in
+ * `carry` (the excess over `low`, an evicted key's credit); returns how many entries, 0 to 2. The
+ * caller counts itself in `moving` around this call and until the carried credit is put down. The
+ * CPU whose page was written comes back in *ret_cpu, UINT32_MAX when none was.
+ */
+unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high, uint64_t low,
+	struct stock_carry carry[static 2], uint32_t *ret_cpu);
+
+/*
+ * For the daemon, on CPU `cpu`: takes exactly `bytes` of the key out of a slot whose parity is
+ * `parity`, and flips that. 0; -EAGAIN: the slot is not like that (any more); nothing was changed.
+ */
+int stock_take(percpu_word *slot, unsigned cpu, uint32_t key, uint64_t bytes, unsigned parity);
+
+/* For the daemon: empties the slot if it belongs to the key, whatever lies in it, and flips the
+ * parity. True: the slot is free of the key. */
+bool stock_clear(percpu_word *slot, unsigned cpu, uint32_t key);
+
+/* Begins a movement of credit, counted on `cpu` (below n_cpus), and ends it: the thread may be on
+ * another CPU by then. */
+static inline _Atomic uint32_t *stock_move_begin(struct stock_area a, uint32_t cpu)
+{
+	_Atomic uint32_t *moving = &a.pages[cpu].moving;
+
+	atomic_fetch_add(moving, 1);
+	return moving;
+}
+
+static inline void stock_move_end(_Atomic uint32_t *moving)
+{
+	atomic_fetch_sub(moving, 1);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * What C lacks and every module wants: owners that clean up when they leave their scope, and a few
+ * macros with one meaning each. Lists are those of <sys/queue.h>, trees those of <search.h>.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define _cleanup_(f) __attribute__((cleanup(f)))
+#define _public_ __attribute__((visibility("default")))
+#define _printf_(a, b) __attribute__((format(printf, a, b)))
+#define _unused_ __attribute__((unused))
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define ELEMENTS(a) (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void freep(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline int close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static inline void close_fdp(int *fd)
+{
+	close_fd(*fd);
+}
+
+static inline void fclosep(FILE **f)
+{
+	if (*f)
+		fclose(*f);
+}
+
+/* Hands an owned pointer or descriptor over to the caller and leaves nothing behind to clean up. */
+#define take_ptr(p)                                                                                \
+	({                                                                                         \
+		typeof(p) taken_ = (p);                                                            \
+		(p) = NULL;                                                                        \
+		taken_;                                                                            \
+	})
+
+static inline int take_fd(int *fd)
+{
+	int taken = *fd;
+
+	*fd = -1;
+	return taken;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * The protocol between a client and the daemon, whole. Messages over a SOCK_SEQPACKET Unix socket,
+ * one message a packet, numbers in the host's byte order (both ends are on one machine). A message
+ * is a header, a fixed part, and for some types strings, each with its NUL, up to the end.
+ *
+ *   client → daemon           daemon → client       descriptors with it
+ *   HELLO name                WELCOME               rw and ro base of the segment, event socket
+ *   ATTACH path               ATTACHED              rw and ro of a new extent, if there is one
+ *   DETACH                    DONE
+ *   FORGET                    -
+ *   KEY                       KEYED                 as ATTACHED
+ *   CHARGE                    GRANT
+ *   RING                      -
+ *   ITEM name                 ITEM_IS
+ *   GET path file             TEXT                  a memfd, when the text is too long for a
+ * message SET path file value       DONE CREATE path               DONE REMOVE path DONE BYE DONE,
+ * then the daemon hangs up
+ *
+ * An answer carries its question's cookie. GRANT has none: it is accepted by the record of its key,
+ * attachment, lane and seq, once, by whichever thread reads it. Messages name an attachment by its
+ * 64-bit number, chosen by the client and never used again in a session, not by its key, which is.
+ * A message that breaks a rule of this file ends the session.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_VERSION 1
+#define WIRE_MAX 65536      /* bytes of a message */
+#define WIRE_TEXT_MAX 32768 /* bytes of text sent in the message itself */
+#define WIRE_FDS_MAX 3
+#define WIRE_NAME_MAX 63 /* bytes of a client's name */
+#define WIRE_STRINGS_MAX 3
+
+enum wire_type {
+	WIRE_HELLO = 1,
+	WIRE_ATTACH,
+	WIRE_DETACH,
+	WIRE_FORGET,
+	WIRE_KEY,
+	WIRE_CHARGE,
+	WIRE_RING,
+	WIRE_ITEM,
+	WIRE_GET,
+	WIRE_SET,
+	WIRE_CREATE,
+	WIRE_REMOVE,
+	WIRE_BYE,
+	WIRE_REQUESTS_END,
+
+	WIRE_WELCOME = 64,
+	WIRE_ATTACHED,
+	WIRE_KEYED,
+	WIRE_GRANT,
+	WIRE_ITEM_IS,
+	WIRE_TEXT,
+	WIRE_DONE,
+	WIRE_ANSWERS_END,
+};
+
+struct wire_header {
+	uint32_t size; /* of the whole message */
+	uint32_t type;
+	uint64_t cookie; /* chosen by the asker, in the answer too */
+};
+
+struct wire_hello { /* + name */
+	struct wire_header h;
+	uint32_t version;
+	uint32_t flags; /* 0 */
+};
+
+struct wire_welcome {
+	struct wire_header h;
+	int32_t status; /* 0, -EPERM, -EPROTO, … as in all answers; else nothing below counts */
+	uint32_t version;
+	uint64_t session;
+};
+
+#define WIRE_ATTACH_CREATE UINT64_C(1) /* make missing parts */
+
+struct wire_attach { /* + path */
+	struct wire_header h;
+	uint64_t attachment;
+	uint64_t flags;
+};
+
+/* ATTACHED and KEYED: the key of (attachment, none) and of (attachment, item). */
+struct wire_key_is {
+	struct wire_header h;
+	int32_t status;
+	uint32_t key;
+	uint64_t attachment;
+	uint32_t item;
+	uint32_t extent; /* number of the extent that comes with this message; 0: none does */
+};
+
+#define WIRE_DETACH_LAST UINT64_C(1) /* no handle is left: FORGET at once */
+
+struct wire_detach {
+	struct wire_header h;
+	uint64_t attachment;
+	uint64_t flags;
+	uint64_t dropped; /* bytes that lay in the attachment's reserves when they were closed */
+};
+
+/* The last handle of a detached attachment is gone: its keys may be collected. */
+struct wire_forget {
+	struct wire_header h;
+	uint64_t attachment;
+};
+
+struct wire_key {
+	struct wire_header h;
+	uint64_t attachment;
+	uint32_t item;
+	uint32_t reserved;
+};
+
+#define WIRE_CHARGE_QUEUE UINT32_C(1) /* wait in the pool's queue until the deadline */
+
+struct wire_charge {
+	struct wire_header h;
+	uint64_t attachment;
+	uint32_t key;
+	uint32_t lane;
+	uint64_t seq;           /* of this key and lane; first 1, each request one more */
+	uint64_t need;          /* bytes, not 0, below 2^43 */
+	uint64_t deadline_usec; /* CLOCK_MONOTONIC; only with QUEUE */
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct wire_grant {
+	struct wire_header h;
+	uint64_t attachment;
+	uint32_t key;
+	uint32_t lane;
+	uint64_t seq;
+	uint64_t amount; /* bytes, need included; 0: refused */
+	int32_t status;  /* why: -ENOMEM, -ETIMEDOUT, -ENODEV */
+	uint32_t reserved;
+};
+
+/* The reserve of this key has grown above its mark. */
+struct wire_ring {
+	struct wire_header h;
+	uint64_t attachment;
+	uint32_t key;
+	uint32_t reserved;
+};
+
+struct wire_item { /* + name */
+	struct wire_header h;
+};
+
+struct wire_item_is {
+	struct wire_header h;
+	int32_t status;
+	uint32_t item;
+	uint32_t type; /* enum item_type */
+	uint32_t reserved;
+};
+
+#define WIRE_GET_EXACT UINT64_C(1)
+#define WIRE_GET_RATELIMITED UINT64_C(2)
+#define WIRE_GET_CACHED UINT64_C(4)
+
+struct wire_get { /* + path, file */
+	struct wire_header h;
+	uint64_t flags;
+};
+
+struct wire_text { /* + the text, without NUL, unless it is in the memfd */
+	struct wire_header h;
+	int32_t status;
+	uint32_t in_memfd;
+	uint64_t length;
+};
+
+struct wire_set { /* + path, file, value */
+	struct wire_header h;
+};
+
+struct wire_create { /* + path */
+	struct wire_header h;
+};
+
+struct wire_remove { /* + path */
+	struct wire_header h;
+	uint64_t flags; /* 0 */
+};
+
+struct wire_bye {
+	struct wire_header h;
+};
+
+struct wire_done {
+	struct wire_header h;
+	int32_t status;
+	uint32_t reserved;
+};
+
+/*
+ * Checks a message of `n` bytes with `n_fds` descriptors as it came from the socket: type known and
+ * of this direction, sizes, number of descriptors, strings terminated and as many as the type has.
+ * The strings come back in `ret_strings` (unused ones NULL). 0 or -EPROTO. It does not look at the
+ * meaning of any field.
+ */
+int wire_check_request(const void *message, size_t n, unsigned n_fds,
+	const char *ret_strings[static WIRE_STRINGS_MAX]);
+int wire_check_answer(const void *message, size_t n, unsigned n_fds);
+
+/*
+ * Packs fixed part and strings (up to WIRE_STRINGS_MAX, NULL ends them) into `buf` of WIRE_MAX
+ * bytes; sets the header's size. Returns the size, or -E2BIG.
+ */
+int wire_pack(void *buf, const void *fixed, size_t n_fixed, uint32_t type, uint64_t cookie,
+	const char *const strings[static WIRE_STRINGS_MAX]);
+
+/* The header of a message without strings. */
+#define WIRE_HEADER(message_type, message_struct, message_cookie)                                  \
+	((struct wire_header){.size = sizeof(message_struct),                                      \
+		.type = (message_type),                                                            \
+		.cookie = (message_cookie)})

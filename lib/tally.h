@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TALLY_H
+#define TALLY_H
+
+/*
+ * libtally: charge memory to pools that are shared by all processes of a host.
+ *
+ * A program opens the daemon once, attaches to pools, and then charges and uncharges bytes. A
+ * charge that finds credit in the per-CPU stock takes no lock and makes no system call.
+ *
+ * Results: 0 or a positive count is success, a negative number is an errno; outputs come last and
+ * are untouched on failure; destructors take NULL and return NULL. A structure that may grow is
+ * passed with its size: bytes beyond what this library knows must be 0 (else -E2BIG), missing ones
+ * count as 0. Unknown flags are -EINVAL.
+ *
+ * Threads: every function may be called by any thread at any time; one struct tally serves a whole
+ * process. Waiting on one attachment never holds up another. No function is a cancellation point.
+ * Signals: only the functions marked "async-signal-safe" may be called from a signal handler.
+ * Fork: in a child all handles of the parent answer -ECHILD (uncharge does nothing) until the child
+ * opens its own; freeing them there is allowed and touches nothing of the parent's. Between vfork()
+ * and exec: no calls. A program that execs keeps nothing, unless it cleared FD_CLOEXEC of
+ * tally_fd(). Death: when a process ends, however it ends, all that it held is given back by the
+ * daemon.
+ *
+ * The library never logs, starts no thread, installs no signal handler and never exits.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tally;      /* a connection to the daemon */
+struct tally_pool; /* an attachment to a pool */
+
+/* An item of memory.stat, by number; 0 is "none". Numbers are the daemon's: look them up by name.
+ */
+typedef uint32_t tally_item;
+
+/* Paths have at most 4095 bytes; charges are below 2^43 bytes. */
+#define TALLY_BYTES_MAX ((UINT64_C(1) << 43) - 1)
+
+/* ------------------------------------------------------------------ opening */
+
+/* Flags of tally_open(). */
+#define TALLY_FAIL_OPEN UINT64_C(1) /* reserved for charging on without a daemon: -EOPNOTSUPP */
+
+struct tally_options {
+	const char *address; /* as of tally_open() */
+	const char *name; /* shown by `tallyctl clients`, at most 63 bytes; NULL: the program's */
+	uint64_t flags;
+	uint64_t connect_timeout_usec; /* longest wait for the daemon's answer; 0: 5 s */
+	uint64_t fail_open_max;        /* reserved, must be 0 */
+	const char *config;            /* reserved for "embedded:", must be NULL */
+};
+
+/*
+ * Opens the daemon at `address`: "unix:PATH"; NULL means $TALLY_ADDRESS, and without it
+ * "unix:/run/tallyd/tallyd.sock". Free with tally_close().
+ *
+ * -ENOTCONN: no daemon there; -EACCES: the socket may not be used by this user; -EPERM: the daemon
+ * does not let this user in; -ETIMEDOUT: it does not answer; -EPROTO: it speaks another version;
+ * -EINVAL: bad address or flags; -EOPNOTSUPP: "embedded:" and TALLY_FAIL_OPEN; -EMFILE, -ENFILE,
+ * -ENOMEM.
+ */
+int tally_open(const char *address, uint64_t flags, struct tally **ret);
+int tally_open_with(const struct tally_options *o, size_t size, struct tally **ret);
+
+/*
+ * Ends the session: everything that its attachments hold goes back. Handles that are still
+ * referenced stay valid and answer -ENODEV. Returns NULL.
+ */
+struct tally *tally_close(struct tally *t);
+
+/*
+ * A descriptor that belongs to `t`; do not read, write or close it. It is FD_CLOEXEC; a program
+ * that clears this and then execs keeps what it has charged until its process ends.
+ */
+int tally_fd(struct tally *t);
+
+/* ------------------------------------------------------------------ attaching */
+
+/* Flags of tally_attach(). */
+#define TALLY_CREATE UINT64_C(1)    /* missing parts of the path are made */
+#define TALLY_EPHEMERAL UINT64_C(2) /* reserved: -EOPNOTSUPP */
+#define TALLY_PERSIST UINT64_C(4)   /* reserved: -EOPNOTSUPP */
+
+/*
+ * Attaches to a pool. The same path twice gives two attachments with accounts of their own. Waits
+ * for the daemon, 5 s at most. Free with tally_detach().
+ *
+ * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EINVAL, -ENAMETOOLONG: not a
+ * path; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),
+ * -ENOMEM.
+ */
+int tally_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret);
+
+/*
+ * Returns to the pool all that this attachment holds, and drops the caller's reference. Handles
+ * that others still reference answer -ENODEV from then on (uncharge does nothing). Returns NULL.
+ */
+struct tally_pool *tally_detach(struct tally_pool *p);
+
+struct tally_pool *tally_pool_ref(struct tally_pool *p);   /* returns p */
+struct tally_pool *tally_pool_unref(struct tally_pool *p); /* the last one detaches; returns NULL */
+
+/* The path as given to tally_attach(); valid as long as the handle. Never NULL. */
+const char *tally_pool_path(const struct tally_pool *p);
+
+/* ------------------------------------------------------------------ charging */
+
+/*
+ * Charges `bytes` to the pool and all its ancestors. Charging 0 bytes succeeds. May wait for the
+ * daemon while it takes idle credit back from others, at most 5 s in all.
+ *
+ * -ENOMEM: over a limit of the pool or of an ancestor, after idle credit was taken back; -EINVAL:
+ * more than TALLY_BYTES_MAX; -ENODEV: detached, closed or removed; -ECHILD: the parent's handle in
+ * a forked child; -ENOTCONN: the daemon is gone (charges that hit the stock still succeed);
+ * -ETIMEDOUT: no answer within 5 s.
+ */
+int tally_charge(struct tally_pool *p, uint64_t bytes);
+
+/*
+ * The same without ever waiting; async-signal-safe. -ENOMEM: known to be full; -EAGAIN: there was
+ * no credit at hand, it has been asked for, try again later.
+ */
+int tally_try_charge(struct tally_pool *p, uint64_t bytes);
+
+/*
+ * Gives back what was charged; never waits; async-signal-safe. The caller gives back no more than
+ * it charged through this attachment: the excess is dropped and shown as `overdraft`.
+ */
+void tally_uncharge(struct tally_pool *p, uint64_t bytes);
+
+/*
+ * The same, counted in the gauge `item` of memory.stat too. What was charged with an item is
+ * uncharged with that item. -EINVAL also: no such item, or an event item.
+ */
+int tally_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
+int tally_try_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
+void tally_uncharge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
+
+/* Flags of struct tally_charge_args. */
+#define TALLY_NOWAIT UINT32_C(1) /* as tally_try_charge(); not with a deadline */
+#define TALLY_FORCE UINT32_C(2)  /* reserved: -EOPNOTSUPP */
+
+struct tally_charge_args {
+	tally_item item; /* 0: none */
+	uint32_t flags;
+	uint64_t bytes;
+	uint64_t deadline_usec; /* CLOCK_MONOTONIC, 0: none */
+};
+
+/*
+ * Charges as the arguments say. With a deadline a charge that does not fit waits in the pool's
+ * queue, first come first served, until then: -ETIMEDOUT instead of -ENOMEM.
+ */
+int tally_charge_with(struct tally_pool *p, const struct tally_charge_args *a, size_t size);
+
+/* ------------------------------------------------------------------ items, files, pools */
+
+/* -ENOENT: no item of that name. */
+int tally_item_lookup(struct tally *t, const char *name, tally_item *ret);
+
+/* Flags of tally_get(). */
+#define TALLY_EXACT UINT64_C(1)       /* flush the subtree first */
+#define TALLY_RATELIMITED UINT64_C(2) /* flush only if the periodic flush is a whole cycle late */
+#define TALLY_CACHED UINT64_C(4)      /* never flush */
+
+/*
+ * The text of a pool's file, as `tallyctl get` and the exported file show it; free() it. At most
+ * one of the flags. -ENOENT: no such pool or file; -EACCES: the file cannot be read.
+ */
+int tally_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret_text);
+
+/*
+ * Writes a value to a pool's file. -ENOENT: no such pool or file; -EACCES: the file cannot be
+ * written; -EINVAL, -ERANGE: not a value of that file (the old one stays).
+ */
+int tally_set(struct tally *t, const char *path, const char *file, const char *value);
+
+/* -EEXIST; -ENOENT: its parent does not exist. */
+int tally_create(struct tally *t, const char *path);
+
+/* -EBUSY: it has children, attached sessions or bytes granted; -EPERM: the root; flags must be 0
+ * (TALLY_FORCE is reserved: -EOPNOTSUPP). */
+int tally_remove(struct tally *t, const char *path, uint64_t flags);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

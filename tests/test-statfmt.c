@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The text of a pool's files, byte for byte, because other programs parse it; and what writing to
+ * them changes or leaves alone.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/statfmt.h"
+#include "core/util.h"
+
+typedef FILE *(*memstream_fn)(char **, size_t *);
+
+static bool memory_is_short;
+
+/* Stands before the C library's, so that memory can run short. */
+FILE *open_memstream(char **text, size_t *size)
+{
+	static memstream_fn real;
+
+	if (!real)
+		real = (memstream_fn)dlsym(RTLD_NEXT, "open_memstream");
+	return memory_is_short ? NULL : real(text, size);
+}
+
+struct fixture {
+	struct item_table items;
+	struct pool_tree *tree;
+	struct pool *a, *b; /* /a and /a/b */
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	*state = f;
+	if (!f || pool_tree_new(&f->items, &f->tree) < 0)
+		return -1;
+	if (pool_create_all(f->tree, "/a/b", &f->b) < 0)
+		return -1;
+	f->a = f->b->parent;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	f->tree = pool_tree_free(f->tree);
+	item_table_clear(&f->items);
+	free(f);
+	return 0;
+}
+
+static void assert_text(const struct pool *p, const char *file, const char *expected)
+{
+	_cleanup_(freep) char *text = NULL;
+
+	assert_int_equal(statfmt_read(p, file, &text), 0);
+	assert_string_equal(text, expected);
+}
+
+static void test_access(void **state)
+{
+	static const struct {
+		const char *file;
+		unsigned access;
+	} files[] = {
+		{"memory.current", STATFMT_READ},
+		{"memory.peak", STATFMT_READ | STATFMT_WRITE},
+		{"memory.max", STATFMT_READ | STATFMT_WRITE},
+		{"memory.events", STATFMT_READ},
+		{"memory.events.local", STATFMT_READ},
+		{"memory.stat", STATFMT_READ},
+		{"cgroup.events", STATFMT_READ},
+		{"cgroup.stat", STATFMT_READ},
+		{"pool.children", STATFMT_READ},
+	};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ELEMENTS(files); i++) {
+		_cleanup_(freep) char *text = NULL;
+
+		assert_int_equal(statfmt_access(f->a, files[i].file), files[i].access);
+		assert_int_equal(statfmt_read(f->a, files[i].file, &text), 0);
+		if (!(files[i].access & STATFMT_WRITE))
+			assert_int_equal(statfmt_write(f->a, files[i].file, "0"), -EACCES);
+	}
+}
+
+static void test_no_such_file(void **state)
+{
+	static const char *const files[] = {"", "memory", "memory.ma", "memory.max ",
+		"memory.maximum", "MEMORY.MAX", "/memory.max", "held"};
+	struct fixture *f = *state;
+	char untouched, *text = &untouched;
+
+	for (size_t i = 0; i < ELEMENTS(files); i++) {
+		assert_int_equal(statfmt_access(f->a, files[i]), 0);
+		assert_int_equal(statfmt_read(f->a, files[i], &text), -ENOENT);
+		assert_int_equal(statfmt_write(f->a, files[i], "1"), -ENOENT);
+	}
+	assert_ptr_equal(text, &untouched);
+	assert_text(f->a, "memory.max", "max\n");
+}
+
+static void test_short_of_memory(void **state)
+{
+	struct fixture *f = *state;
+	char untouched, *text = &untouched;
+	int r;
+
+	memory_is_short = true;
+	r = statfmt_read(f->a, "memory.stat", &text);
+	memory_is_short = false;
+	assert_int_equal(r, -ENOMEM);
+	assert_ptr_equal(text, &untouched);
+}
+
+static void test_current(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_text(f->a, "memory.current", "0\n");
+	f->a->own.held = 1;
+	f->a->sum.stock = 2;
+	f->a->sum.held = UINT64_C(20000000000);
+	assert_text(f->a, "memory.current", "20000000000\n");
+}
+
+static void test_peak(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t version;
+
+	assert_text(f->a, "memory.peak", "0\n");
+	counter_charge(&f->b->counter, 3000);
+	assert_int_equal(counter_uncharge(&f->b->counter, 2000), 0);
+	assert_text(f->a, "memory.peak", "3000\n");
+
+	version = f->a->version;
+	assert_int_equal(statfmt_write(f->a, "memory.peak", ""), -EINVAL);
+	assert_text(f->a, "memory.peak", "3000\n");
+	assert_int_equal(f->a->version, version);
+
+	assert_int_equal(statfmt_write(f->a, "memory.peak", "reset"), 0);
+	assert_text(f->a, "memory.peak", "1000\n");
+	assert_true(f->a->version > version);
+	assert_int_equal(f->a->set_at_run, 0);
+	assert_text(f->b, "memory.peak", "3000\n");
+	assert_int_equal(statfmt_write(f->b, "memory.peak", "\n"), 0);
+	assert_text(f->b, "memory.peak", "1000\n");
+	counter_uncharge(&f->b->counter, 1000);
+}
+
+static void test_max(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t version = f->a->version;
+
+	assert_text(f->a, "memory.max", "max\n");
+	assert_int_equal(statfmt_write(f->a, "memory.max", " 64K\n"), 0);
+	assert_text(f->a, "memory.max", "65536\n");
+	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
+	assert_true(f->a->version > version);
+	assert_text(f->b, "memory.max", "max\n");
+	assert_int_equal(f->b->set_at_run, 0);
+
+	assert_int_equal(counter_try_charge(&f->b->counter, 65537, NULL), -ENOMEM);
+	assert_int_equal(counter_try_charge(&f->b->counter, 65536, NULL), 0);
+	assert_int_equal(statfmt_write(f->a, "memory.max", "0"), 0);
+	assert_text(f->a, "memory.max", "0\n");
+
+	version = f->a->version;
+	assert_int_equal(statfmt_write(f->a, "memory.max", "max\n"), 0);
+	assert_text(f->a, "memory.max", "max\n");
+	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
+	assert_true(f->a->version > version);
+	assert_int_equal(counter_try_charge(&f->b->counter, 65537, NULL), 0);
+	counter_uncharge(&f->b->counter, 65536 + 65537);
+}
+
+static void test_bad_max_keeps_old(void **state)
+{
+	static const struct {
+		const char *value;
+		int error;
+	} bad[] = {
+		{"", -EINVAL},
+		{"\n", -EINVAL},
+		{"-1", -EINVAL},
+		{"1.5G", -EINVAL},
+		{"1 G", -EINVAL},
+		{"64KB", -EINVAL},
+		{"maximum", -EINVAL},
+		{"infinity", -EINVAL},
+		{"16E", -ERANGE},
+		{"18446744073709551616", -ERANGE},
+	};
+	struct fixture *f = *state;
+	uint64_t version;
+
+	counter_set_max(&f->a->counter, 4096);
+	version = f->a->version;
+	for (size_t i = 0; i < ELEMENTS(bad); i++) {
+		assert_int_equal(statfmt_write(f->a, "memory.max", bad[i].value), bad[i].error);
+		assert_text(f->a, "memory.max", "4096\n");
+	}
+	assert_int_equal(f->a->set_at_run, 0);
+	assert_int_equal(f->a->version, version);
+}
+
+static void test_events(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned e = 0; e < POOL_EVENTS; e++)
+		for (unsigned n = 0; n <= e; n++)
+			pool_count_event(f->b, e);
+	pool_count_event(f->a, POOL_OOM);
+
+	assert_text(f->a, "memory.events",
+		"low 1\nhigh 2\nmax 3\noom 5\noom_kill 5\nreclaim 6\nforce 7\nwould_refuse 8\n");
+	assert_text(f->a, "memory.events.local",
+		"low 0\nhigh 0\nmax 0\noom 1\noom_kill 0\nreclaim 0\nforce 0\nwould_refuse 0\n");
+	assert_text(f->b, "memory.events.local",
+		"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\nreclaim 6\nforce 7\nwould_refuse 8\n");
+}
+
+static void test_stat(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t sock, allocs, unused;
+
+	assert_text(f->a, "memory.stat", "held 0\nstock 0\npersistent 0\noverdraft 0\n");
+
+	assert_int_equal(item_define(&f->items, "sock", ITEM_GAUGE, NULL, NULL, &sock), 0);
+	assert_int_equal(item_define(&f->items, "alloc", ITEM_EVENT, NULL, NULL, &allocs), 0);
+	assert_int_equal(item_define(&f->items, "anon", ITEM_GAUGE, NULL, NULL, &unused), 0);
+	f->a->own.held = 99;
+	f->a->sum.held = 1;
+	f->a->sum.stock = 2;
+	f->a->sum.persistent = 3;
+	f->a->sum.overdraft = 4;
+	assert_text(f->a, "memory.stat",
+		"held 1\nstock 2\npersistent 3\noverdraft 4\nsock 0\nalloc 0\nanon 0\n");
+
+	assert_int_equal(figures_add_item(&f->a->sum, allocs, UINT64_MAX), 0);
+	assert_int_equal(figures_add_item(&f->a->sum, sock, 8192), 0);
+	assert_text(f->a, "memory.stat",
+		"held 1\nstock 2\npersistent 3\noverdraft 4\n"
+		"sock 8192\nalloc 18446744073709551615\nanon 0\n");
+	assert_text(f->b, "memory.stat",
+		"held 0\nstock 0\npersistent 0\noverdraft 0\nsock 0\nalloc 0\nanon 0\n");
+}
+
+static void test_cgroup_events(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_member one, two;
+
+	assert_text(f->a, "cgroup.events", "populated 0\nfrozen 0\n");
+	pool_add_member(f->b, &one);
+	pool_add_member(f->b, &two);
+	assert_text(f->a, "cgroup.events", "populated 1\nfrozen 0\n");
+	pool_remove_member(f->b, &one);
+	assert_text(f->b, "cgroup.events", "populated 1\nfrozen 0\n");
+	pool_remove_member(f->b, &two);
+	assert_text(f->a, "cgroup.events", "populated 0\nfrozen 0\n");
+}
+
+static void test_cgroup_stat(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_text(f->tree->root, "cgroup.stat", "nr_descendants 2\nnr_dying_descendants 0\n");
+	assert_text(f->a, "cgroup.stat", "nr_descendants 1\nnr_dying_descendants 0\n");
+	assert_text(f->b, "cgroup.stat", "nr_descendants 0\nnr_dying_descendants 0\n");
+}
+
+static void test_children(void **state)
+{
+	struct fixture *f = *state;
+	struct pool *p;
+
+	assert_text(f->b, "pool.children", "");
+	assert_int_equal(pool_create(f->tree, "/a/z z", &p), 0);
+	assert_int_equal(pool_create(f->tree, "/a/a", &p), 0);
+	assert_text(f->a, "pool.children", "b\nz z\na\n");
+	assert_text(f->tree->root, "pool.children", "a\n");
+	assert_int_equal(pool_remove(f->b), 0);
+	assert_text(f->a, "pool.children", "z z\na\n");
+}
+
+static void test_removed_pool(void **state)
+{
+	struct fixture *f = *state;
+	struct pool *old = pool_ref(f->b);
+
+	assert_int_equal(statfmt_write(old, "memory.max", "1M"), 0);
+	pool_count_event(old, POOL_LOW);
+	assert_int_equal(pool_remove(old), 0);
+	assert_text(old, "memory.max", "1048576\n");
+	assert_text(old, "memory.stat", "held 0\nstock 0\npersistent 0\noverdraft 0\n");
+	assert_text(old, "cgroup.stat", "nr_descendants 0\nnr_dying_descendants 0\n");
+	pool_unref(old);
+}
+
+#define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_TREE(test_access),
+		WITH_TREE(test_no_such_file),
+		WITH_TREE(test_short_of_memory),
+		WITH_TREE(test_current),
+		WITH_TREE(test_peak),
+		WITH_TREE(test_max),
+		WITH_TREE(test_bad_max_keeps_old),
+		WITH_TREE(test_events),
+		WITH_TREE(test_stat),
+		WITH_TREE(test_cgroup_events),
+		WITH_TREE(test_cgroup_stat),
+		WITH_TREE(test_children),
+		WITH_TREE(test_removed_pool),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
