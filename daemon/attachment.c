@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * From ATTACH to the last handle: which keys an attachment has, when its rows are opened and given
+ * back. What happens to a row, and in which order, is in row.c.
+ */
+
+#include "attachment.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <search.h>
+#include <string.h>
+
+#include "collect.h"
+#include "key.h"
+#include "log.h"
+#include "packet.h"
+#include "queue.h"
+#include "request.h"
+#include "row.h"
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = ((const struct attachment *)a)->number;
+	uint64_t y = ((const struct attachment *)b)->number;
+
+	return x < y ? -1 : x > y;
+}
+
+struct attachment *attachment_find(struct session *s, uint64_t number)
+{
+	struct attachment wanted = {.number = number};
+	void *found = tfind(&wanted, &s->attachment_index, by_number);
+
+	return found ? *(struct attachment **)found : NULL;
+}
+
+void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
+{
+	struct session *s = a->session;
+	char path[PATH_MAX_BYTES + 1];
+
+	if (bytes == 0)
+		return;
+	a->overdraft += bytes;
+	a->pool->own.overdraft += bytes;
+	a->pool->version++;
+	if (s->overdraft_logged)
+		return;
+	s->overdraft_logged = true;
+	log_warning("pid %d (%s) gave %" PRIu64 " bytes back to %s that it had never been granted; "
+		    "they were dropped, and are counted as overdraft",
+		(int)s->pid, s->name, bytes, pool_path_into(a->pool, path, sizeof(path)));
+}
+
+static void drop(struct attachment *a)
+{
+	struct session *s = a->session;
+	struct key *k;
+
+	while ((k = TAILQ_FIRST(&a->keys)))
+		key_free(k);
+	tdelete(a, &s->attachment_index, by_number);
+	TAILQ_REMOVE(&s->attachments, a, entry);
+	s->n_attachments--;
+	free(a);
+}
+
+int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,
+	uint32_t *ret_extent, int ret_fds[static 2])
+{
+	struct attachment *a = attachment_find(s, number);
+	int r;
+
+	if (a && a->state == ATTACHMENT_LIVE && a->pool == pool) {
+		*ret_key = TAILQ_FIRST(&a->keys);
+		*ret_extent = 0;
+		return 0;
+	}
+	if (a)
+		return -EPROTO;
+	collect_run(s);
+
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->session = s;
+	a->number = number;
+	a->pool = pool;
+	TAILQ_INIT(&a->keys);
+	if (!tsearch(a, &s->attachment_index, by_number)) {
+		free(a);
+		return -ENOMEM;
+	}
+	TAILQ_INSERT_TAIL(&s->attachments, a, entry);
+	s->n_attachments++;
+	r = key_new(a, 0, ret_key, ret_extent, ret_fds);
+	if (r < 0) {
+		drop(a);
+		return r;
+	}
+	pool_ref(pool);
+	pool_add_member(pool, &a->member);
+	return 0;
+}
+
+int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent,
+	int ret_fds[static 2])
+{
+	struct key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		if (k->item == item) {
+			*ret_key = k;
+			*ret_extent = 0;
+			return 0;
+		}
+	collect_run(a->session);
+	return key_new(a, item, ret_key, ret_extent, ret_fds);
+}
+
+/* Idle credit beyond what was granted came from uncharging too much. */
+static void notice_overdraft(struct attachment *a, uint64_t dropped)
+{
+	struct session *s = a->session;
+	uint64_t idle = dropped, granted = 0;
+	struct key *k;
+
+	session_scan(s, ++s->manager->last_look);
+	TAILQ_FOREACH (k, &a->keys, entry) {
+		word w = atomic_load(&key_words(k)->reserve);
+		uint64_t more = s->idle[k->number] + (word_key(w) == k->number ? word_bytes(w) : 0);
+
+		idle = idle > WORD_BYTES_MAX ? idle : idle + more;
+		granted += ledger_read(k->row)->granted;
+	}
+	if (idle > granted)
+		attachment_count_overdraft(a, idle - granted);
+}
+
+static void leave_pool(struct attachment *a)
+{
+	pool_remove_member(a->pool, &a->member);
+	a->pool = pool_unref(a->pool);
+}
+
+static bool has_intent(const struct attachment *a)
+{
+	const struct key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		if (ledger_read(k->row)->intent != LEDGER_NO_INTENT)
+			return true;
+	return false;
+}
+
+static void finish_detach(struct attachment *a)
+{
+	struct session *s = a->session;
+	struct key *k;
+
+	notice_overdraft(a, a->detach_dropped);
+	TAILQ_FOREACH (k, &a->keys, entry)
+		row_give_back(k, LEDGER_DYING);
+	leave_pool(a);
+	a->state = ATTACHMENT_DETACHED;
+	packet_send_done(s, a->detach_cookie, 0);
+	if (a->forget)
+		attachment_forget(a);
+	queue_kick(s->manager);
+}
+
+void attachment_detach(struct attachment *a, const struct wire_detach *m)
+{
+	struct key *k;
+
+	a->forget = a->forget || (m->flags & WIRE_DETACH_LAST);
+	if (a->state != ATTACHMENT_LIVE) {
+		packet_send_done(a->session, m->h.cookie, 0);
+		return;
+	}
+	TAILQ_FOREACH (k, &a->keys, entry)
+		request_drop_key(k);
+	a->detach_cookie = m->h.cookie;
+	a->detach_dropped = m->dropped;
+	a->state = ATTACHMENT_DETACHING;
+	if (!has_intent(a))
+		finish_detach(a);
+}
+
+void attachment_finish_detaches(struct session *s)
+{
+	struct attachment *a, *next;
+
+	for (a = TAILQ_FIRST(&s->attachments); a; a = next) {
+		next = TAILQ_NEXT(a, entry);
+		if (a->state == ATTACHMENT_DETACHING && !has_intent(a))
+			finish_detach(a);
+	}
+}
+
+void attachment_forget(struct attachment *a)
+{
+	struct key *k;
+
+	if (a->state != ATTACHMENT_DETACHED) {
+		a->forget = true;
+		return;
+	}
+	a->state = ATTACHMENT_FORGOTTEN;
+	TAILQ_FOREACH (k, &a->keys, entry)
+		a->session->n_forgotten_keys++;
+}
+
+void attachment_free(struct attachment *a)
+{
+	struct key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		a->session->n_forgotten_keys--;
+	drop(a);
+}
+
+void attachment_trim_reserves(struct attachment *a)
+{
+	const struct segment_info *info = segment_info(&a->session->segment);
+	uint64_t mark = atomic_load(&info->mark), taken = 0;
+	struct key *k;
+
+	if (a->state != ATTACHMENT_LIVE)
+		return;
+	TAILQ_FOREACH (k, &a->keys, entry) {
+		struct segment_key *words = key_words(k);
+
+		/* The bell first: who puts more there from now on rings again. */
+		atomic_store(&words->ring, 0);
+		if (word_bytes(atomic_load(&words->reserve)) > mark)
+			taken += row_take_reserve(k, atomic_load(&info->batch));
+	}
+	if (taken > 0)
+		queue_kick(a->session->manager);
+}
+
+void attachment_release_all(struct session *s)
+{
+	struct attachment *a;
+	struct key *k;
+
+	while ((a = TAILQ_FIRST(&s->attachments))) {
+		if (a->pool) {
+			notice_overdraft(a, 0);
+			TAILQ_FOREACH (k, &a->keys, entry)
+				row_give_back(k, LEDGER_FREE);
+			leave_pool(a);
+		}
+		drop(a);
+	}
+}

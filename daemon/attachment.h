@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * What a session holds: attachments, and for each a key a item (the first one for "none"), and for
+ * each key a row of the ledger. Keys are few and stand in words of shared memory, so a key is used
+ * again only when it was seen to be nowhere any more (collect.c); attachments' numbers never are.
+ */
+
+#include "session.h"
+
+enum attachment_state {
+	ATTACHMENT_LIVE,
+	ATTACHMENT_DETACHING, /* waits until no intent is open in its rows */
+	ATTACHMENT_DETACHED,  /* given back; handles still name it */
+	ATTACHMENT_FORGOTTEN, /* no handle names it; its keys wait to be collected */
+};
+
+struct attachment {
+	struct pool_member member;
+	struct session *session;
+	struct pool *pool;
+	uint64_t number;
+	enum attachment_state state;
+	bool forget;     /* as soon as it is detached */
+	bool collecting; /* the running collection is about its keys */
+	uint64_t detach_cookie, detach_dropped;
+	uint64_t refused; /* requests */
+	uint64_t overdraft;
+	TAILQ_HEAD(, key) keys;
+	TAILQ_ENTRY(attachment) entry; /* in the session */
+};
+
+/* The attachment of that number, whatever its state; NULL: none. */
+struct attachment *attachment_find(struct session *s, uint64_t number);
+
+/*
+ * Attaches to a pool; the key of (attachment, none) in *ret_key. The same number again gives the
+ * same answer. An extent that has to be sent comes with its number and descriptors (0: none).
+ * -EPROTO: the number was used before; -ENOSPC: no key is left; -ENOMEM, and what growing the
+ * segment or the ledger may say.
+ */
+int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,
+	uint32_t *ret_extent, int ret_fds[static 2]);
+
+/* The key of (attachment, item), made at its first use; else as attachment_open(). */
+int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent,
+	int ret_fds[static 2]);
+
+/* Gives back all rows of the attachment, now or as soon as no intent is open there, and answers. */
+void attachment_detach(struct attachment *a, const struct wire_detach *m);
+/* The detaches that waited for intents which are now closed. */
+void attachment_finish_detaches(struct session *s);
+
+/* No handle names a detached attachment any more. */
+void attachment_forget(struct attachment *a);
+/* Its keys are nowhere any more: they may be used again. Frees it. */
+void attachment_free(struct attachment *a);
+
+/* The doorbell: reserves above their mark go back down to what one request brings. */
+void attachment_trim_reserves(struct attachment *a);
+
+/* The end of a session: every row goes back, everything is freed. */
+void attachment_release_all(struct session *s);
+
+/* Counts credit that came back and had never been granted; the first time it is logged. */
+void attachment_count_overdraft(struct attachment *a, uint64_t bytes);
+
+static inline struct attachment *attachment_of(struct pool_member *m)
+{
+	return container_of(m, struct attachment, member);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * The configuration: tallyd.conf and its drop-ins, read by inih. inih cuts long lines and section
+ * names and joins indented lines and repeated sections, so every file is measured before it is
+ * parsed: what inih would cut or join is an error that names file and line. Nothing is ignored.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/item.h"
+
+#define CONF_LINE_MAX 198   /* bytes of a line, without newline: inih's buffer holds 199 and NUL */
+#define CONF_SECTION_MAX 40 /* bytes of a section name */
+
+struct conf_item {
+	char *name, *unit, *help;
+	enum item_type type;
+	char *where; /* "file:line" of its last section, or "built in"; for messages */
+};
+
+struct conf_pool {
+	char *name; /* of the section: [pool NAME] */
+	char *path;
+	uint64_t max; /* VALUE_MAX: none */
+	char *where;  /* "file:line" of its path */
+};
+
+struct conf {
+	uint64_t flush_interval_usec; /* 2s */
+	uint64_t batch;               /* 256K; 4K to 1G */
+	uint64_t grace_usec;          /* 30s */
+	mode_t socket_mode;           /* 0666 */
+	uint32_t export_max;          /* 4096 */
+	char **export; /* patterns of pool paths, fnmatch(3) without FNM_PATHNAME; n_export of them
+			*/
+	size_t n_export;
+	char **export_files; /* n_export_files of them */
+	size_t n_export_files;
+	struct conf_item *items;
+	size_t n_items;
+	struct conf_pool *pools; /* sorted by path */
+	size_t n_pools;
+};
+
+/*
+ * Reads `file` and the drop-ins of FILE.d (`tallyd.conf.d/` beside a file tallyd.conf); with file
+ * NULL the standard places: the first tallyd.conf of /etc/tallyd, /run/tallyd, /usr/lib/tallyd, and
+ * the drop-ins of all three (same name: the earlier directory of this list masks the later), in the
+ * order of their names. An explicitly named file must exist; a standard one need not. `root` is put
+ * before the standard directories (tests), normally "".
+ *
+ * 0, or a negative errno with one line in *ret_error (to be freed) that says file, line, key and
+ * what to do (NULL when memory is short); *ret is then untouched.
+ */
+int conf_load(const char *file, const char *root, struct conf **ret, char **ret_error);
+
+/* The built-in defaults: no pools, items anon file shmem sock slab hugetlb (gauges, bytes), alloc
+ * free (events), export pattern "/ *" (without the blank), files memory.current memory.stat
+ * memory.events. */
+int conf_new_default(struct conf **ret);
+
+/* Returns NULL. */
+struct conf *conf_free(struct conf *c);

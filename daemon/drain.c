@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "drain.h"
+
+#include <errno.h>
+
+#include "queue.h"
+#include "row.h"
+
+struct drain_wait {
+	TAILQ_ENTRY(drain_wait) entry;
+	struct drain *drain;
+	struct pool *pool;
+	drain_done_fn fn; /* NULL: cancelled */
+	void *userdata;
+};
+
+TAILQ_HEAD(wait_list, drain_wait);
+
+struct drain {
+	struct manager *manager;
+	struct drainer *drainer;
+	uv_idle_t
+		begin; /* defers the beginning, so that nobody is called back from within a call */
+	struct wait_list waiting; /* for their drain to begin */
+	struct wait_list active;  /* for the running one */
+	struct pool *pool;        /* of the running one; NULL: none runs */
+	unsigned rounds;
+	uint64_t bytes;
+	struct drainer_batch batch;
+};
+
+static void on_begin(uv_idle_t *idle);
+
+static struct drain_wait *free_wait(struct drain_wait *w)
+{
+	pool_unref(w->pool);
+	free(w);
+	return NULL;
+}
+
+static void finish(struct drain *d)
+{
+	struct wait_list done = TAILQ_HEAD_INITIALIZER(done);
+	struct drain_wait *w;
+	uint64_t bytes = d->bytes;
+
+	d->manager->stats.drains++;
+	d->manager->stats.drained_bytes += bytes;
+	d->pool = pool_unref(d->pool);
+	if (bytes > 0)
+		queue_kick(d->manager);
+	TAILQ_CONCAT(&done, &d->active, entry);
+	if (!TAILQ_EMPTY(&d->waiting))
+		uv_idle_start(&d->begin, on_begin);
+	while ((w = TAILQ_FIRST(&done))) {
+		TAILQ_REMOVE(&done, w, entry);
+		if (w->fn)
+			w->fn(w->userdata, bytes);
+		free_wait(w);
+	}
+}
+
+/* A slot of a key of the subtree that may be drained now. */
+static struct key *find_key(struct drain *d, struct session *s, word w)
+{
+	uint32_t number = word_key(w);
+	struct key *k;
+
+	if (word_bytes(w) == 0 || number > s->segment.n_keys)
+		return NULL;
+	k = s->keys[number];
+	if (!k || k->attachment->state != ATTACHMENT_LIVE || !row_is_settled(k) ||
+		!pool_is_below(k->attachment->pool, d->pool))
+		return NULL;
+	return k;
+}
+
+static void add_slot(
+	struct drain *d, struct session *s, uint32_t cpu, uint32_t i, percpu_word *slot)
+{
+	word w = percpu_load(slot);
+	struct key *k = find_key(d, s, w);
+	struct drainer_word *dw;
+
+	if (!k)
+		return;
+	dw = drainer_batch_add(&d->batch);
+	if (!dw)
+		return;
+	row_intend_slot(k, cpu, i, w);
+	s->in_drainer++;
+	dw->op = DRAINER_TAKE;
+	dw->slot = slot;
+	dw->cpu = cpu;
+	dw->key = k->number;
+	dw->bytes = word_bytes(w);
+	dw->parity = word_parity(w);
+	dw->userdata = k;
+}
+
+static void add_session(struct drain *d, struct session *s, uint64_t look)
+{
+	struct segment_header *h = segment_header(&s->segment);
+	struct stock_area a = segment_stocks(&s->segment);
+
+	if (s->drained == look || s->state == SESSION_ENDING)
+		return;
+	s->drained = look;
+	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
+		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
+			continue;
+		for (unsigned i = 0; i < STOCK_SLOTS; i++)
+			add_slot(d, s, cpu, i, &a.pages[cpu].stock.slot[i]);
+	}
+}
+
+static void take_reserves(struct drain *d, struct attachment *a)
+{
+	struct key *k;
+
+	if (a->session->state == SESSION_ENDING)
+		return;
+	TAILQ_FOREACH (k, &a->keys, entry)
+		d->bytes += row_take_reserve(k, 0);
+}
+
+static void next_round(struct drain *d);
+
+static void on_taken(struct drainer_batch *b)
+{
+	struct drain *d = b->userdata;
+
+	for (size_t i = 0; i < b->n; i++) {
+		struct key *k = b->words[i].userdata;
+
+		d->bytes += row_settle(k, b->words[i].done);
+		d->manager->stats.steals_missed += !b->words[i].done;
+	}
+	/* Only now may sessions and attachments go on that waited for the drainer to leave them. */
+	for (size_t i = 0; i < b->n; i++) {
+		struct key *k = b->words[i].userdata;
+
+		b->words[i].userdata = k->attachment->session;
+	}
+	for (size_t i = 0; i < b->n; i++)
+		session_left_drainer(b->words[i].userdata);
+	b->n = 0;
+	next_round(d);
+}
+
+/* Reserves once more in every round: what is drained from stocks may have been put back there. */
+static void next_round(struct drain *d)
+{
+	struct pool *p;
+	struct pool_member *m;
+	uint64_t look = ++d->manager->last_look;
+
+	if (d->rounds++ < d->manager->n_cpus + 2)
+		for (p = d->pool; p; p = pool_next_preorder(p, d->pool))
+			TAILQ_FOREACH (m, &p->members, entry) {
+				take_reserves(d, attachment_of(m));
+				add_session(d, attachment_of(m)->session, look);
+			}
+	if (d->batch.n == 0)
+		finish(d);
+	else
+		drainer_submit(d->drainer, &d->batch);
+}
+
+static void on_begin(uv_idle_t *idle)
+{
+	struct drain *d = idle->data;
+	struct drain_wait *w = TAILQ_FIRST(&d->waiting), *next;
+
+	uv_idle_stop(idle);
+	if (d->pool || !w)
+		return;
+	d->pool = pool_ref(w->pool);
+	d->rounds = 0;
+	d->bytes = 0;
+	for (; w; w = next) {
+		next = TAILQ_NEXT(w, entry);
+		if (w->pool != d->pool)
+			continue;
+		TAILQ_REMOVE(&d->waiting, w, entry);
+		TAILQ_INSERT_TAIL(&d->active, w, entry);
+	}
+	next_round(d);
+}
+
+int drain_new(struct manager *m, struct drain **ret)
+{
+	struct drain *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return -ENOMEM;
+	d->manager = m;
+	TAILQ_INIT(&d->waiting);
+	TAILQ_INIT(&d->active);
+	d->batch.done = on_taken;
+	d->batch.userdata = d;
+	r = drainer_new(m->loop, &d->drainer);
+	if (r < 0) {
+		free(d);
+		return r;
+	}
+	uv_idle_init(m->loop, &d->begin);
+	d->begin.data = d;
+	*ret = d;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct drain *d = h->data;
+
+	free(d->batch.words);
+	free(d);
+}
+
+struct drain *drain_free(struct drain *d)
+{
+	struct drain_wait *w;
+
+	if (!d)
+		return NULL;
+	while ((w = TAILQ_FIRST(&d->waiting))) {
+		TAILQ_REMOVE(&d->waiting, w, entry);
+		free_wait(w);
+	}
+	d->drainer = drainer_free(d->drainer);
+	uv_close((uv_handle_t *)&d->begin, on_closed);
+	return NULL;
+}
+
+int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+	struct drain_wait **ret)
+{
+	struct drain_wait *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct drain_wait){
+		.drain = d, .pool = pool_ref(pool), .fn = fn, .userdata = userdata};
+	TAILQ_INSERT_TAIL(&d->waiting, w, entry);
+	if (!d->pool)
+		uv_idle_start(&d->begin, on_begin);
+	*ret = w;
+	return 0;
+}
+
+struct drain_wait *drain_cancel(struct drain_wait *w)
+{
+	if (w)
+		w->fn = NULL;
+	return NULL;
+}
+
+void drain_submit(struct drain *d, struct drainer_batch *b)
+{
+	drainer_submit(d->drainer, b);
+}

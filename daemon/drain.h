@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * Taking idle credit back from the sessions of a subtree: reserves by the loop itself, stocks by
+ * the drainer. A drain takes several rounds, because a row has at most one intent open: in each
+ * round one word of every key. It never holds up the loop.
+ */
+
+#include "drainer.h"
+#include "manager.h"
+
+struct drain;
+struct drain_wait;
+
+/* Bytes that went back to the counters. Called in the loop, never from within drain_start(). */
+typedef void (*drain_done_fn)(void *userdata, uint64_t bytes);
+
+int drain_new(struct manager *m, struct drain **ret);
+/* After all sessions have ended. Returns NULL. */
+struct drain *drain_free(struct drain *d);
+
+/*
+ * Drains the subtree and calls fn when that is done: a drain that began before this call does not
+ * count. -ENOMEM.
+ */
+int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+	struct drain_wait **ret);
+/* fn will not be called. NULL is fine. Returns NULL. */
+struct drain_wait *drain_cancel(struct drain_wait *w);
+
+/* For collect.c: a batch of its own for the drainer. */
+void drain_submit(struct drain *d, struct drainer_batch *b);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The thread and its two queues: batches to do, batches done.
+ */
+
+#include "drainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+STAILQ_HEAD(batch_list, drainer_batch);
+
+struct drainer {
+	uv_thread_t thread;
+	uv_mutex_t mutex;
+	uv_cond_t work;
+	uv_async_t finished;
+	struct batch_list todo, done;
+	bool stop;
+};
+
+static void carry_out(struct drainer_word *w)
+{
+	if (w->op == DRAINER_TAKE)
+		w->done = stock_take(w->slot, w->cpu, w->key, w->bytes, w->parity) == 0;
+	else
+		w->done = stock_clear(w->slot, w->cpu, w->key);
+}
+
+static void run(void *arg)
+{
+	struct drainer *d = arg;
+
+	uv_mutex_lock(&d->mutex);
+	for (;;) {
+		struct drainer_batch *b;
+
+		while (STAILQ_EMPTY(&d->todo) && !d->stop)
+			uv_cond_wait(&d->work, &d->mutex);
+		b = STAILQ_FIRST(&d->todo);
+		if (!b)
+			break;
+		STAILQ_REMOVE_HEAD(&d->todo, entry);
+		uv_mutex_unlock(&d->mutex);
+
+		for (size_t i = 0; i < b->n; i++)
+			carry_out(&b->words[i]);
+
+		uv_mutex_lock(&d->mutex);
+		STAILQ_INSERT_TAIL(&d->done, b, entry);
+		uv_async_send(&d->finished);
+	}
+	uv_mutex_unlock(&d->mutex);
+}
+
+static void on_finished(uv_async_t *async)
+{
+	struct drainer *d = async->data;
+
+	for (;;) {
+		struct drainer_batch *b;
+
+		uv_mutex_lock(&d->mutex);
+		b = STAILQ_FIRST(&d->done);
+		if (b)
+			STAILQ_REMOVE_HEAD(&d->done, entry);
+		uv_mutex_unlock(&d->mutex);
+		if (!b)
+			return;
+		b->done(b);
+	}
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct drainer *d = h->data;
+
+	uv_cond_destroy(&d->work);
+	uv_mutex_destroy(&d->mutex);
+	free(d);
+}
+
+int drainer_new(uv_loop_t *loop, struct drainer **ret)
+{
+	struct drainer *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return -ENOMEM;
+	STAILQ_INIT(&d->todo);
+	STAILQ_INIT(&d->done);
+	r = uv_mutex_init(&d->mutex);
+	if (r < 0)
+		goto fail;
+	r = uv_cond_init(&d->work);
+	if (r < 0)
+		goto fail_mutex;
+	r = uv_async_init(loop, &d->finished, on_finished);
+	if (r < 0)
+		goto fail_cond;
+	d->finished.data = d;
+	r = uv_thread_create(&d->thread, run, d);
+	if (r < 0) {
+		uv_close((uv_handle_t *)&d->finished, on_closed);
+		return r;
+	}
+	*ret = d;
+	return 0;
+
+fail_cond:
+	uv_cond_destroy(&d->work);
+fail_mutex:
+	uv_mutex_destroy(&d->mutex);
+fail:
+	free(d);
+	return r;
+}
+
+struct drainer *drainer_free(struct drainer *d)
+{
+	if (!d)
+		return NULL;
+	uv_mutex_lock(&d->mutex);
+	d->stop = true;
+	uv_cond_signal(&d->work);
+	uv_mutex_unlock(&d->mutex);
+	uv_thread_join(&d->thread);
+	on_finished(&d->finished);
+	uv_close((uv_handle_t *)&d->finished, on_closed);
+	return NULL;
+}
+
+void drainer_submit(struct drainer *d, struct drainer_batch *b)
+{
+	uv_mutex_lock(&d->mutex);
+	STAILQ_INSERT_TAIL(&d->todo, b, entry);
+	uv_cond_signal(&d->work);
+	uv_mutex_unlock(&d->mutex);
+}
+
+struct drainer_word *drainer_batch_add(struct drainer_batch *b)
+{
+	if (b->n == b->room) {
+		size_t room = b->room ? b->room * 2 : 64;
+		struct drainer_word *words = realloc(b->words, room * sizeof(*words));
+
+		if (!words)
+			return NULL;
+		b->words = words;
+		b->room = room;
+	}
+	b->words[b->n] = (struct drainer_word){0};
+	return &b->words[b->n++];
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * A key: (attachment, item or none), its number in the words of the segment, and its row of the
+ * ledger. More keys than a session has places for mean another extent of its segment.
+ */
+
+#include "attachment.h"
+
+struct request;
+
+struct key {
+	uint32_t number, item;
+	struct attachment *attachment;
+	struct ledger_row *row;
+	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
+	TAILQ_ENTRY(key) entry;                 /* in the attachment */
+};
+
+/*
+ * A key for (attachment, item), with its row live, added to the attachment. An extent that has to
+ * be sent to the client comes with its number and descriptors (0: none). -ENOSPC: no key is left;
+ * -ENOMEM, and what growing the segment or the ledger may say.
+ */
+int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent,
+	int ret_fds[static 2]);
+
+/* Frees it, its row and its number. Returns NULL. */
+struct key *key_free(struct key *k);
+
+/* The key that a message names by number and attachment; NULL: not (any more) a live one. */
+struct key *key_find(struct session *s, uint32_t number, uint64_t attachment);
+
+static inline struct segment_key *key_words(const struct key *k)
+{
+	return segment_key(&k->attachment->session->segment, k->number);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "manager.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "drain.h"
+#include "export.h"
+#include "flush.h"
+#include "log.h"
+#include "queue.h"
+#include "reload.h"
+#include "server.h"
+#include "session.h"
+
+uint64_t manager_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* CPUs that this machine can ever have: one more than the highest number, however sparse. Never the
+ * affinity mask, and never those that are online now. */
+static uint32_t possible_cpus(void)
+{
+	_cleanup_(fclosep) FILE *f = fopen("/sys/devices/system/cpu/possible", "re");
+	long conf = sysconf(_SC_NPROCESSORS_CONF);
+	unsigned n = conf > 0 ? (unsigned)conf : 1, last;
+	char line[4096], *p;
+
+	if (!f || !fgets(line, sizeof(line), f))
+		return n;
+	p = strpbrk(line, "\n");
+	if (p)
+		*p = '\0';
+	p = line + strlen(line);
+	while (p > line && p[-1] >= '0' && p[-1] <= '9')
+		p--;
+	return sscanf(p, "%u", &last) == 1 && last < UINT16_MAX ? last + 1 : n;
+}
+
+/* One daemon a directory: the lock is held as long as the process lives. */
+static int lock_runtime_dir(struct manager *m)
+{
+	if (mkdir(m->runtime_dir, 0755) < 0 && errno != EEXIST) {
+		log_error(
+			"%s: cannot be made: %m; name another with --runtime-dir", m->runtime_dir);
+		return -errno;
+	}
+	m->runtime_fd = open(m->runtime_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (m->runtime_fd < 0) {
+		log_error("%s: cannot be opened: %m; name another with --runtime-dir",
+			m->runtime_dir);
+		return -errno;
+	}
+	if (mkdirat(m->runtime_fd, "state", 0700) < 0 && errno != EEXIST) {
+		log_error("%s/state: cannot be made: %m; name another with --runtime-dir",
+			m->runtime_dir);
+		return -errno;
+	}
+	m->lock_fd = openat(
+		m->runtime_fd, "state/lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (m->lock_fd < 0) {
+		log_error("%s/state/lock: cannot be opened: %m", m->runtime_dir);
+		return -errno;
+	}
+	if (flock(m->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno == EWOULDBLOCK) {
+			log_error(
+				"%s: another tallyd owns this directory; stop it, or name another "
+				"with --runtime-dir",
+				m->runtime_dir);
+			return -EALREADY;
+		}
+		log_error("%s/state/lock: cannot be locked: %m", m->runtime_dir);
+		return -errno;
+	}
+	return 0;
+}
+
+static int load_conf(struct manager *m)
+{
+	_cleanup_(freep) char *error = NULL;
+	int r = conf_load(m->config, "", &m->conf, &error);
+
+	if (r < 0)
+		log_error("%s", error ? error : strerror(-r));
+	return r < 0 ? -EINVAL : 0;
+}
+
+static int open_ledger(struct manager *m)
+{
+	uint64_t cleared = 0;
+	int r = ledger_open(m->runtime_fd, "state/ledger", m->generation, &m->ledger, &cleared);
+
+	if (r < 0) {
+		log_error("%s/state/ledger: %s", m->runtime_dir, strerror(-r));
+		return r;
+	}
+	if (cleared > 0)
+		log_warning("%s/state/ledger: cleared; %" PRIu64
+			    " rows of clients of an earlier tallyd "
+			    "are dropped, and those clients get ENOTCONN at their next miss",
+			m->runtime_dir, cleared);
+	return 0;
+}
+
+static int fail(struct manager *m, const char *what, int r)
+{
+	log_error("%s: %s: %s", m->runtime_dir, what, strerror(-r));
+	return r;
+}
+
+static int build(struct manager *m, int *listen_fd)
+{
+	int r = load_conf(m);
+
+	if (r < 0)
+		return r;
+	r = lock_runtime_dir(m);
+	if (r < 0)
+		return r;
+	if (getrandom(&m->generation, sizeof(m->generation), 0) != sizeof(m->generation))
+		return fail(m, "no random numbers", -errno);
+	r = pool_tree_new(&m->items, &m->tree);
+	if (r < 0)
+		return fail(m, "the tree of pools", r);
+	r = reload_apply_first(m);
+	if (r < 0)
+		return r;
+	r = open_ledger(m);
+	if (r < 0)
+		return r;
+	r = drain_new(m, &m->drain);
+	if (r < 0)
+		return fail(m, "the drainer", r);
+	r = queues_new(m, &m->queues);
+	if (r < 0)
+		return fail(m, "the queues", r);
+	r = export_new(m, &m->export);
+	if (r < 0)
+		return fail(m, "exported files of an earlier tallyd cannot be removed", r);
+	r = flush_new(m, &m->flush);
+	if (r < 0)
+		return fail(m, "the periodic flush", r);
+	r = server_new(m, take_fd(listen_fd), &m->server);
+	if (r < 0)
+		return fail(m, "the socket", r);
+	export_run(m->export);
+	return 0;
+}
+
+int manager_new(uv_loop_t *loop, const struct manager_options *o, struct manager **ret)
+{
+	_cleanup_(close_fdp) int listen_fd = o->listen_fd;
+	struct manager *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return -ENOMEM;
+	m->loop = loop;
+	m->runtime_fd = m->lock_fd = -1;
+	m->started_usec = manager_now();
+	m->n_cpus = possible_cpus();
+	TAILQ_INIT(&m->sessions);
+	m->config = o->config ? strdup(o->config) : NULL;
+	m->runtime_dir = strdup(o->runtime_dir);
+	r = m->runtime_dir && (m->config || !o->config) ? build(m, &listen_fd) : -ENOMEM;
+	if (r < 0) {
+		manager_stop(m);
+		uv_run(loop, UV_RUN_DEFAULT);
+		manager_free(m);
+		return r;
+	}
+	*ret = m;
+	return 0;
+}
+
+void manager_stop(struct manager *m)
+{
+	struct session *s;
+
+	if (m->stopping)
+		return;
+	m->stopping = true;
+	m->server = server_free(m->server);
+	while ((s = TAILQ_FIRST(&m->sessions)))
+		session_end(s, "tallyd stops");
+	m->drain = drain_free(m->drain);
+	m->queues = queues_free(m->queues);
+	m->flush = flush_free(m->flush);
+	m->export = export_free(m->export);
+}
+
+struct manager *manager_free(struct manager *m)
+{
+	if (!m)
+		return NULL;
+	m->ledger = ledger_close(m->ledger);
+	m->tree = pool_tree_free(m->tree);
+	item_table_clear(&m->items);
+	m->conf = conf_free(m->conf);
+	close_fd(m->lock_fd);
+	close_fd(m->runtime_fd);
+	free(m->reload_text);
+	free(m->config);
+	free(m->runtime_dir);
+	free(m);
+	return NULL;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * What the daemon is made of: the state that its modules share, each part owned and changed by the
+ * module of its name, all of it by the loop's thread alone. Only manager.c knows how to build and
+ * tear down the whole.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "conf.h"
+#include "core/item.h"
+#include "core/pool.h"
+#include "ledger.h"
+
+struct drain;
+struct export;
+struct flush;
+struct queues;
+struct server;
+struct session;
+
+TAILQ_HEAD(session_list, session);
+
+struct manager_options {
+	const char *config; /* NULL: the standard places */
+	const char *runtime_dir;
+	int listen_fd; /* from the service manager; -1: make the socket. Consumed. */
+};
+
+/* The daemon's own figures, shown in tallyd.status. */
+struct manager_stats {
+	uint64_t grants, refusals, drains, drained_bytes, steals_missed, flushes, exports, rings;
+	uint64_t sessions_total;
+};
+
+struct manager {
+	uv_loop_t *loop;
+	char *config; /* NULL: the standard places */
+	char *runtime_dir;
+	int runtime_fd, lock_fd;
+	uint64_t generation;
+	uint64_t started_usec;
+	uint32_t n_cpus; /* possible ones */
+
+	struct conf *conf;
+	char *reload_text; /* what the last reload changed, or why it failed */
+	struct item_table items;
+	struct pool_tree *tree;
+	struct ledger *ledger;
+
+	struct session_list sessions;
+	uint64_t n_sessions, last_session;
+	uint64_t last_look; /* number of the last look at the words */
+
+	struct drain *drain;
+	struct queues *queues;
+	struct flush *flush;
+	struct export *export;
+	struct server *server;
+	struct manager_stats stats;
+	bool stopping;
+};
+
+/*
+ * Builds everything and begins to listen. -EALREADY: another daemon owns the directory; -EINVAL:
+ * the configuration; both, and all else, have been logged.
+ */
+int manager_new(uv_loop_t *loop, const struct manager_options *o, struct manager **ret);
+
+/* Ends all sessions and closes everything; the loop must then run until it is empty. */
+void manager_stop(struct manager *m);
+
+/* After the loop has run empty. Returns NULL. */
+struct manager *manager_free(struct manager *m);
+
+/* CLOCK_MONOTONIC in microseconds. */
+uint64_t manager_now(void);

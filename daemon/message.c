@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "message.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "attachment.h"
+#include "export.h"
+#include "files.h"
+#include "flush.h"
+#include "key.h"
+#include "log.h"
+#include "packet.h"
+#include "request.h"
+
+/* Handlers return false when the message breaks the protocol. */
+typedef bool (*handler_fn)(
+	struct session *s, const union message_buffer *m, const char *const *strings);
+
+/* ------------------------------------------------------------------ sessions and attachments */
+
+static bool on_hello(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct wire_welcome w = {.h = WIRE_HEADER(WIRE_WELCOME, struct wire_welcome, m->h.cookie),
+		.version = WIRE_VERSION,
+		.session = s->number};
+	int fds[3] = {-1, -1, -1};
+
+	if (s->state != SESSION_NEW || m->hello.flags != 0)
+		return false;
+	if (m->hello.version != WIRE_VERSION)
+		w.status = -EPROTO;
+	else if (strlen(strings[0]) > WIRE_NAME_MAX)
+		w.status = -EINVAL;
+	else
+		w.status = session_hello(s, strings[0], fds);
+	packet_send(s, &w, sizeof(w), fds, w.status == 0 ? 3 : 0);
+	if (w.status == -EPERM)
+		log_warning(
+			"pid %d of uid %u was not let in: only root and the daemon's own user are",
+			(int)s->pid, (unsigned)s->uid);
+	if (w.status < 0)
+		session_end(s, "its HELLO was refused");
+	return true;
+}
+
+static void send_key(struct session *s, uint32_t type, uint64_t cookie, uint64_t attachment,
+	int status, const struct key *k, uint32_t extent, int fds[static 2])
+{
+	struct wire_key_is answer = {.h = WIRE_HEADER(type, struct wire_key_is, cookie),
+		.status = status,
+		.attachment = attachment};
+
+	if (status == 0) {
+		answer.key = k->number;
+		answer.item = k->item;
+		answer.extent = extent;
+	}
+	packet_send(s, &answer, sizeof(answer), fds, answer.extent ? 2 : 0);
+}
+
+static bool on_attach(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct pool_tree *tree = s->manager->tree;
+	int fds[2] = {-1, -1}, r;
+	struct key *k = NULL;
+	uint32_t extent = 0;
+	struct pool *p;
+
+	if ((m->attach.flags & ~WIRE_ATTACH_CREATE) || m->attach.attachment == 0)
+		return false;
+	if (m->attach.flags & WIRE_ATTACH_CREATE)
+		r = pool_create_all(tree, strings[0], &p);
+	else
+		r = pool_find(tree, strings[0], &p);
+	if (r >= 0)
+		r = attachment_open(s, m->attach.attachment, p, &k, &extent, fds);
+	if (r == -EPROTO)
+		return false;
+	send_key(s, WIRE_ATTACHED, m->h.cookie, m->attach.attachment, r, k, extent, fds);
+	return true;
+}
+
+static bool on_detach(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct attachment *a = attachment_find(s, m->detach.attachment);
+
+	(void)strings;
+	if (m->detach.flags & ~WIRE_DETACH_LAST)
+		return false;
+	if (a)
+		attachment_detach(a, &m->detach);
+	else
+		packet_send_done(s, m->h.cookie, 0);
+	return true;
+}
+
+static bool on_forget(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct attachment *a = attachment_find(s, m->forget.attachment);
+
+	(void)strings;
+	if (a)
+		attachment_forget(a);
+	return true;
+}
+
+static bool on_key(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct attachment *a = attachment_find(s, m->key.attachment);
+	const struct item_table *items = &s->manager->items;
+	int fds[2] = {-1, -1}, r = 0;
+	struct key *k = NULL;
+	uint32_t extent = 0;
+
+	(void)strings;
+	if (!a || a->state != ATTACHMENT_LIVE)
+		r = -ENODEV;
+	else if (m->key.item == 0 || m->key.item > items->n ||
+		items->items[m->key.item].type != ITEM_GAUGE)
+		r = -EINVAL;
+	else
+		r = attachment_key(a, m->key.item, &k, &extent, fds);
+	send_key(s, WIRE_KEYED, m->h.cookie, m->key.attachment, r, k, extent, fds);
+	return true;
+}
+
+/* ------------------------------------------------------------------ credit */
+
+static bool on_charge(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	return request_handle(s, &m->charge);
+}
+
+static bool on_ring(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct key *k = key_find(s, m->ring.key, m->ring.attachment);
+
+	(void)strings;
+	s->manager->stats.rings++;
+	if (k)
+		attachment_trim_reserves(k->attachment);
+	return true;
+}
+
+/* ------------------------------------------------------------------ pools and files */
+
+static bool on_item(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct wire_item_is answer = {
+		.h = WIRE_HEADER(WIRE_ITEM_IS, struct wire_item_is, m->h.cookie)};
+	const struct item_table *items = &s->manager->items;
+
+	answer.status = item_lookup(items, strings[0], &answer.item);
+	if (answer.status == 0)
+		answer.type = items->items[answer.item].type;
+	packet_send(s, &answer, sizeof(answer), NULL, 0);
+	return true;
+}
+
+static int text_to_memfd(const char *text, size_t n)
+{
+	_cleanup_(close_fdp) int fd = memfd_create("tally-text", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	for (size_t done = 0; done < n;) {
+		ssize_t w = write(fd, text + done, n - done);
+
+		if (w < 0)
+			return -errno;
+		done += (size_t)w;
+	}
+	return take_fd(&fd);
+}
+
+static void send_text(struct session *s, uint64_t cookie, int status, const char *text)
+{
+	struct {
+		struct wire_text t;
+		char tail[WIRE_TEXT_MAX];
+	} answer;
+	size_t n = status == 0 ? strlen(text) : 0, tail = 0;
+	int fd = -1;
+
+	answer.t = (struct wire_text){.status = status, .length = n};
+	if (n > WIRE_TEXT_MAX) {
+		fd = text_to_memfd(text, n);
+		answer.t.in_memfd = 1;
+		if (fd < 0)
+			answer.t = (struct wire_text){.status = fd};
+	} else if (n > 0) {
+		memcpy(answer.tail, text, n);
+		tail = n;
+	}
+	answer.t.h = (struct wire_header){
+		.size = (uint32_t)(sizeof(answer.t) + tail), .type = WIRE_TEXT, .cookie = cookie};
+	packet_send(s, &answer, answer.t.h.size, &fd, fd >= 0 ? 1 : 0);
+}
+
+static bool on_get(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct manager *mgr = s->manager;
+	_cleanup_(freep) char *text = NULL;
+	uint64_t flags = m->get.flags;
+	struct pool *p;
+	int r;
+
+	if ((flags & ~(WIRE_GET_EXACT | WIRE_GET_RATELIMITED | WIRE_GET_CACHED)) ||
+		(flags & (flags - 1)))
+		return false;
+	r = pool_find(mgr->tree, strings[0], &p);
+	if (r == 0 && files_need_flush(strings[1]) && !(flags & WIRE_GET_CACHED) &&
+		(!(flags & WIRE_GET_RATELIMITED) ||
+			flush_age(mgr->flush) > 2 * mgr->conf->flush_interval_usec))
+		r = flush_pool(mgr->flush, p);
+	if (r == 0)
+		r = files_read(mgr, p, strings[1], &text);
+	send_text(s, m->h.cookie, r, text);
+	return true;
+}
+
+static bool on_set(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct pool *p;
+	int r = pool_find(s->manager->tree, strings[0], &p);
+
+	if (r < 0)
+		packet_send_done(s, m->h.cookie, r);
+	else
+		files_write(s, m->h.cookie, p, strings[1], strings[2]);
+	return true;
+}
+
+static bool on_create(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct pool *p;
+
+	packet_send_done(s, m->h.cookie, pool_create(s->manager->tree, strings[0], &p));
+	return true;
+}
+
+static bool on_remove(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct pool *p;
+	int r;
+
+	if (m->remove.flags != 0)
+		return false;
+	r = pool_find(s->manager->tree, strings[0], &p);
+	if (r == 0) {
+		struct pool *held = pool_ref(p);
+
+		r = pool_remove(p);
+		if (r == 0)
+			export_forget(s->manager->export, held);
+		pool_unref(held);
+	}
+	packet_send_done(s, m->h.cookie, r);
+	return true;
+}
+
+static bool on_bye(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	packet_send_done(s, m->h.cookie, 0);
+	session_end(s, "it said BYE");
+	return true;
+}
+
+static const handler_fn handlers[WIRE_REQUESTS_END] = {
+	[WIRE_HELLO] = on_hello,
+	[WIRE_ATTACH] = on_attach,
+	[WIRE_DETACH] = on_detach,
+	[WIRE_FORGET] = on_forget,
+	[WIRE_KEY] = on_key,
+	[WIRE_CHARGE] = on_charge,
+	[WIRE_RING] = on_ring,
+	[WIRE_ITEM] = on_item,
+	[WIRE_GET] = on_get,
+	[WIRE_SET] = on_set,
+	[WIRE_CREATE] = on_create,
+	[WIRE_REMOVE] = on_remove,
+	[WIRE_BYE] = on_bye,
+};
+
+bool message_handle(struct session *s, const union message_buffer *m, size_t n, unsigned n_fds)
+{
+	const char *strings[WIRE_STRINGS_MAX];
+
+	if (wire_check_request(m, n, n_fds, strings) < 0)
+		return false;
+	if (s->state == SESSION_NEW && m->h.type != WIRE_HELLO)
+		return false;
+	return handlers[m->h.type](s, m, strings);
+}

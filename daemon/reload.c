@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "reload.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/value.h"
+#include "export.h"
+#include "flush.h"
+#include "log.h"
+#include "queue.h"
+#include "session.h"
+
+static const struct conf_pool *section_of(const struct conf *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_pools; i++)
+		if (strcmp(c->pools[i].path, path) == 0)
+			return &c->pools[i];
+	return NULL;
+}
+
+/* An item keeps its number for ever, so one that is no longer configured stays, and one that
+ * changes its type is refused. */
+static int define_items(struct manager *m, const struct conf *c, char **ret_error)
+{
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct conf_item *item = &c->items[i];
+		uint32_t number;
+		int r = item_lookup(&m->items, item->name, &number);
+
+		if (r == 0 && m->items.items[number].type != item->type) {
+			if (asprintf(ret_error,
+				    "%s: [stat %s] type: it cannot change while tallyd runs; "
+				    "restart "
+				    "tallyd for that\n",
+				    item->where, item->name) < 0)
+				*ret_error = NULL;
+			return -EINVAL;
+		}
+	}
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct conf_item *item = &c->items[i];
+		uint32_t number;
+		int r = item_lookup(&m->items, item->name, &number);
+
+		if (r == 0)
+			continue;
+		r = item_define(&m->items, item->name, item->type, item->unit, item->help, &number);
+		if (r < 0) {
+			if (asprintf(ret_error, "%s: [stat %s]: %s\n", item->where, item->name,
+				    r == -ENOSPC
+					    ? "no room for another item; restart tallyd to drop "
+					      "those that are no longer configured"
+					    : strerror(-r)) < 0)
+				*ret_error = NULL;
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static void set_max(struct pool *p, uint64_t max, FILE *changes)
+{
+	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
+	uint64_t old = atomic_load(&p->counter.max);
+
+	if (old == max)
+		return;
+	counter_set_max(&p->counter, max);
+	p->version++;
+	fprintf(changes, "%s memory.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
+		value_format_limit(old, before), value_format_limit(max, after));
+}
+
+/* Gives a pool the file's values, where no person's hold over them. */
+static void set_pool(struct pool *p, const struct conf_pool *section, FILE *changes)
+{
+	if (!(p->set_at_run & POOL_SET_MAX))
+		set_max(p, section ? section->max : VALUE_MAX, changes);
+}
+
+static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
+{
+	for (size_t i = 0; i < c->n_pools; i++) {
+		struct pool *p;
+		int r = pool_find(m->tree, c->pools[i].path, &p);
+
+		if (r == -ENOENT) {
+			r = pool_create_all(m->tree, c->pools[i].path, &p);
+			if (r == 0)
+				fprintf(changes, "%s created\n", c->pools[i].path);
+		}
+		if (r < 0)
+			return r;
+		p->configured = true;
+	}
+	return 0;
+}
+
+/* Pools whose section is gone go back to the defaults; they stay, for they may be in use. */
+static void set_pools(struct manager *m, const struct conf *c, FILE *changes)
+{
+	char path[PATH_MAX_BYTES + 1];
+
+	for (struct pool *p = m->tree->root; p; p = pool_next_preorder(p, m->tree->root)) {
+		const struct conf_pool *section;
+
+		if (!p->configured)
+			continue;
+		section = section_of(c, pool_path_into(p, path, sizeof(path)));
+		set_pool(p, section, changes);
+		p->configured = section != NULL;
+	}
+}
+
+/* Everything that can fail comes before the first change of a limit. */
+static int apply(struct manager *m, const struct conf *c, FILE *changes, char **ret_error)
+{
+	int r = define_items(m, c, ret_error);
+
+	if (r < 0)
+		return r;
+	r = make_pools(m, c, changes);
+	if (r < 0)
+		return r;
+	set_pools(m, c, changes);
+	return 0;
+}
+
+static void say_changed(FILE *changes, const char *key, uint64_t before, uint64_t after)
+{
+	if (before != after)
+		fprintf(changes, "%s %" PRIu64 " -> %" PRIu64 "\n", key, before, after);
+}
+
+static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf *b)
+{
+	say_changed(f, "flush_interval_usec", a->flush_interval_usec, b->flush_interval_usec);
+	say_changed(f, "batch", a->batch, b->batch);
+	say_changed(f, "grace_usec", a->grace_usec, b->grace_usec);
+	say_changed(f, "export_max", a->export_max, b->export_max);
+	if (a->socket_mode != b->socket_mode)
+		fprintf(f, "socket_mode %04o -> %04o (from the next start on)\n",
+			(unsigned)a->socket_mode, (unsigned)b->socket_mode);
+}
+
+static bool same_words(char **a, size_t n_a, char **b, size_t n_b)
+{
+	if (n_a != n_b)
+		return false;
+	for (size_t i = 0; i < n_a; i++)
+		if (strcmp(a[i], b[i]) != 0)
+			return false;
+	return true;
+}
+
+static bool same_export(const struct conf *a, const struct conf *b)
+{
+	return a->export_max == b->export_max &&
+		same_words(a->export, a->n_export, b->export, b->n_export) &&
+		same_words(a->export_files, a->n_export_files, b->export_files, b->n_export_files);
+}
+
+static void replace_text(struct manager *m, char *text)
+{
+	free(m->reload_text);
+	m->reload_text = text;
+}
+
+int reload_apply_first(struct manager *m)
+{
+	_cleanup_(freep) char *error = NULL, *text = NULL;
+	size_t n;
+	FILE *changes = open_memstream(&text, &n);
+	int r;
+
+	if (!changes)
+		return -ENOMEM;
+	r = apply(m, m->conf, changes, &error);
+	fclose(changes);
+	if (r < 0)
+		log_error("%s", error ? error : strerror(-r));
+	return r;
+}
+
+static int fail(struct manager *m, int r, char *error)
+{
+	if (!error && asprintf(&error, "%s\n", strerror(-r)) < 0)
+		error = NULL;
+	log_error("the configuration was not reloaded, the old one stays: %s", error ? error : "");
+	replace_text(m, error);
+	return r;
+}
+
+int reload_run(struct manager *m)
+{
+	struct conf *c, *old = m->conf;
+	char *error = NULL, *text = NULL;
+	struct session *s;
+	FILE *changes;
+	size_t n;
+	int r;
+
+	r = conf_load(m->config, "", &c, &error);
+	if (r < 0)
+		return fail(m, r, error);
+	changes = open_memstream(&text, &n);
+	if (!changes) {
+		conf_free(c);
+		return fail(m, -ENOMEM, NULL);
+	}
+	r = apply(m, c, changes, &error);
+	if (r == 0) {
+		say_daemon_changes(changes, old, c);
+		if (!same_export(old, c))
+			fprintf(changes, "export changed\n");
+	}
+	if (fclose(changes) != 0 && r == 0)
+		r = -ENOMEM;
+	if (r < 0) {
+		free(text);
+		conf_free(c);
+		return fail(m, r, error);
+	}
+
+	m->conf = c;
+	if (!same_export(old, c))
+		export_reconfigure(m->export);
+	flush_reconfigure(m->flush);
+	TAILQ_FOREACH (s, &m->sessions, entry)
+		if (s->segment.n_extents > 0)
+			session_publish_marks(s);
+	conf_free(old);
+	replace_text(m, text);
+	queue_kick(m);
+	log_info("configuration reloaded: %s", *text ? text : "nothing has changed");
+	return 0;
+}
+
+/* Without surrounding white space; to be freed. */
+static char *strip(const char *text)
+{
+	size_t n;
+
+	text += strspn(text, " \t\n");
+	n = strlen(text);
+	while (n > 0 && strchr(" \t\n", text[n - 1]))
+		n--;
+	return strndup(text, n);
+}
+
+int reload_reset(struct manager *m, const char *value)
+{
+	_cleanup_(freep) char *path = strip(value);
+	uint32_t set_at_run;
+	struct pool *p;
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	r = pool_find(m->tree, path, &p);
+	if (r < 0)
+		return r;
+	/* A pool that no section names goes back to the defaults like one whose section is gone. */
+	set_at_run = p->set_at_run;
+	p->set_at_run = 0;
+	p->configured = true;
+	r = reload_run(m);
+	if (r < 0)
+		p->set_at_run = set_at_run;
+	return r;
+}

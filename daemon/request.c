@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "drain.h"
+#include "flush.h"
+#include "log.h"
+#include "packet.h"
+#include "queue.h"
+#include "row.h"
+
+/* Drains for one request beyond one a level: others may take what was drained before it is tried.
+ */
+#define EXTRA_DRAINS 2
+#define REFUSAL_LOG_USEC UINT64_C(60000000)
+
+static void free_request(struct request *r)
+{
+	queue_leave(r);
+	drain_cancel(r->wait);
+	r->key->request[r->lane] = NULL;
+	free(r);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static void send_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t amount, int status)
+{
+	struct wire_grant answer = {.h = WIRE_HEADER(WIRE_GRANT, struct wire_grant, 0),
+		.attachment = k->attachment->number,
+		.key = k->number,
+		.lane = lane,
+		.seq = seq,
+		.amount = amount,
+		.status = status};
+
+	packet_send(k->attachment->session, &answer, sizeof(answer), NULL, 0);
+}
+
+/* The counters are charged; the row is flipped, and then the answer goes. */
+static void grant(struct request *r, uint64_t amount)
+{
+	struct key *k = r->key;
+	unsigned lane = r->lane;
+	uint64_t seq = r->seq;
+
+	k->attachment->session->manager->stats.grants++;
+	row_answer(k, lane, seq, amount);
+	free_request(r);
+	send_answer(k, lane, seq, amount, 0);
+}
+
+static void log_refusal(struct request *r, struct pool *p)
+{
+	const struct session *s = r->key->attachment->session;
+	char at[PATH_MAX_BYTES + 1], of[PATH_MAX_BYTES + 1];
+	uint64_t now = manager_now();
+
+	if (p->refusal_logged_usec != 0 && now - p->refusal_logged_usec < REFUSAL_LOG_USEC) {
+		p->refusals_unlogged++;
+		return;
+	}
+	flush_pool(s->manager->flush, p);
+	log_warning("%s: refused %" PRIu64
+		    " bytes to pid %d (%s) in %s: memory.max of %s is %" PRIu64 ", held %" PRIu64
+		    ", idle %" PRIu64 " (%" PRIu64 " refusals there since the last such line)",
+		pool_path_into(p, at, sizeof(at)), r->need, (int)s->pid, s->name,
+		pool_path_into(r->key->attachment->pool, of, sizeof(of)), at,
+		atomic_load(&p->counter.max), p->sum.held, p->sum.stock, p->refusals_unlogged);
+	p->refusal_logged_usec = now;
+	p->refusals_unlogged = 0;
+}
+
+void request_refuse(struct request *r, struct pool *at, int status)
+{
+	struct key *k = r->key;
+	unsigned lane = r->lane;
+	uint64_t seq = r->seq;
+
+	k->attachment->session->manager->stats.refusals++;
+	k->attachment->session->refused++;
+	k->attachment->refused++;
+	if (at) {
+		pool_count_event(at, POOL_OOM);
+		log_refusal(r, at);
+	}
+	row_answer(k, lane, seq, 0);
+	free_request(r);
+	send_answer(k, lane, seq, 0, status);
+}
+
+/* ------------------------------------------------------------------ deciding */
+
+/*
+ * What may be given beyond the need: near a limit no more than each attachment below it could get
+ * alike, and nothing while others wait.
+ */
+static uint64_t spare(const struct manager *m, const struct pool *pool, uint64_t need)
+{
+	uint64_t most = m->conf->batch;
+
+	for (const struct pool *p = pool; p; p = p->parent) {
+		uint64_t max = atomic_load(&p->counter.max), usage, share;
+
+		if (p->queue)
+			return 0;
+		if (max == COUNTER_MAX)
+			continue;
+		usage = counter_read(&p->counter) + need;
+		share = usage < max ? (max - usage) / (p->n_members_below + 1) : 0;
+		most = share < most ? share : most;
+	}
+	return most;
+}
+
+bool request_try(struct request *r, struct pool **ret_failed)
+{
+	struct pool *pool = r->key->attachment->pool;
+	uint64_t room = WORD_BYTES_MAX - ledger_read(r->key->row)->granted, extra = 0;
+	struct counter *failed;
+
+	if (r->need > room) {
+		*ret_failed = pool;
+		return false;
+	}
+	if (r->lane == 0)
+		extra = spare(r->key->attachment->session->manager, pool, r->need);
+	if (extra > room - r->need)
+		extra = room - r->need;
+	if (extra > 0 && counter_try_charge(&pool->counter, r->need + extra, NULL) == 0) {
+		grant(r, r->need + extra);
+		return true;
+	}
+	if (counter_try_charge(&pool->counter, r->need, &failed) == 0) {
+		grant(r, r->need);
+		return true;
+	}
+	*ret_failed = pool_of_counter(failed);
+	return false;
+}
+
+static void on_drained(void *userdata, uint64_t bytes);
+
+/* It did not fit at `at`. */
+static void give_up(struct request *r, struct pool *at)
+{
+	if (!r->may_queue || queue_append(r, at) < 0)
+		request_refuse(r, at, -ENOMEM);
+}
+
+static void decide(struct request *r, bool drained_some)
+{
+	struct drain *d = r->key->attachment->session->manager->drain;
+	struct pool *failed;
+
+	if (request_try(r, &failed))
+		return;
+	if (!r->counted_max) {
+		pool_count_event(failed, POOL_MAX);
+		r->counted_max = true;
+	}
+	if (failed == r->drained && (!drained_some || r->drains > EXTRA_DRAINS)) {
+		give_up(r, failed);
+		return;
+	}
+	r->drains = failed == r->drained ? r->drains + 1 : 1;
+	r->drained = failed;
+	if (drain_start(d, failed, on_drained, r, &r->wait) < 0)
+		give_up(r, failed);
+}
+
+static void on_drained(void *userdata, uint64_t bytes)
+{
+	struct request *r = userdata;
+
+	r->wait = NULL;
+	decide(r, bytes > 0);
+}
+
+bool request_handle(struct session *s, const struct wire_charge *m)
+{
+	struct key *k;
+	const struct ledger_copy *c;
+	struct pool *behind;
+	struct request *r;
+
+	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX ||
+		(m->flags & ~WIRE_CHARGE_QUEUE) || m->seq == 0)
+		return false;
+	k = key_find(s, m->key, m->attachment);
+	if (!k)
+		return true; /* detached meanwhile: the client's record of it is gone too */
+	c = ledger_read(k->row);
+	if (m->seq == c->seq[m->lane]) {
+		send_answer(
+			k, m->lane, m->seq, c->last[m->lane], c->last[m->lane] > 0 ? 0 : -ENOMEM);
+		return true;
+	}
+	if (m->seq < c->seq[m->lane])
+		return true;
+	if (k->request[m->lane])
+		return k->request[m->lane]->seq == m->seq;
+
+	r = calloc(1, sizeof(*r));
+	if (!r) {
+		row_answer(k, m->lane, m->seq, 0);
+		send_answer(k, m->lane, m->seq, 0, -ENOMEM);
+		return true;
+	}
+	*r = (struct request){.key = k,
+		.lane = m->lane,
+		.seq = m->seq,
+		.need = m->need,
+		.deadline_usec = m->deadline_usec,
+		.may_queue = m->flags & WIRE_CHARGE_QUEUE};
+	k->request[m->lane] = r;
+
+	behind = r->may_queue ? queue_above(k->attachment->pool) : NULL;
+	if (!behind || queue_append(r, behind) < 0)
+		decide(r, false);
+	else
+		queue_kick(s->manager);
+	return true;
+}
+
+void request_drop_key(struct key *k)
+{
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		if (k->request[lane])
+			free_request(k->request[lane]);
+}
+
+void request_drop_session(struct session *s)
+{
+	struct attachment *a;
+	struct key *k;
+
+	TAILQ_FOREACH (a, &s->attachments, entry)
+		TAILQ_FOREACH (k, &a->keys, entry)
+			request_drop_key(k);
+}
+
+unsigned request_count(const struct attachment *a)
+{
+	const struct key *k;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+			n += k->request[lane] != NULL;
+	return n;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * Who gets how much: the answers to charge requests. A request is tried with a batch beyond its
+ * need, then alone; over a limit, idle credit of the pool that refused is drained and it is tried
+ * again; then it is refused, or waits in that pool's queue if it came with a deadline. A request
+ * that waits never holds up the loop.
+ */
+
+#include "key.h"
+#include "manager.h"
+
+struct drain_wait;
+struct queue;
+
+struct request {
+	TAILQ_ENTRY(request) entry; /* in a queue */
+	struct key *key;
+	unsigned lane;
+	uint64_t seq, need, deadline_usec;
+	bool may_queue, counted_max;
+	struct pool *drained; /* where it failed last; only compared */
+	unsigned drains;
+	struct drain_wait *wait;
+	struct queue *queue; /* NULL: in none */
+};
+
+/* A CHARGE of a live session. False: it breaks the protocol. */
+bool request_handle(struct session *s, const struct wire_charge *m);
+
+/* Grants it if it fits: true, and the request is gone. Else the pool that refuses in *ret_failed.
+ */
+bool request_try(struct request *r, struct pool **ret_failed);
+
+/* Answers it with the error; it was `at` that refused. The request is gone. */
+void request_refuse(struct request *r, struct pool *at, int status);
+
+/* The requests of a key, of a session, are dropped without an answer. */
+void request_drop_key(struct key *k);
+void request_drop_session(struct session *s);
+
+/* How many requests of the attachment are not answered yet. */
+unsigned request_count(const struct attachment *a);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "row.h"
+
+#include <stdatomic.h>
+
+static struct counter *counter_of(const struct key *k)
+{
+	return &k->attachment->pool->counter;
+}
+
+/* Shows the client what counts now. */
+static void publish(const struct key *k)
+{
+	struct segment_figures *f = segment_figures(&k->attachment->session->segment, k->number);
+	const struct ledger_copy *c = ledger_read(k->row);
+
+	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
+	atomic_store_explicit(
+		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
+}
+
+static void flip(const struct key *k)
+{
+	ledger_flip(k->row);
+	publish(k);
+}
+
+void row_open(struct key *k)
+{
+	const struct attachment *a = k->attachment;
+	struct segment_key *words = key_words(k);
+
+	*ledger_edit(k->row) = (struct ledger_copy){.session = a->session->number,
+		.attachment = a->number,
+		.pool = a->pool->id,
+		.previous_force = atomic_load(&words->force),
+		.previous_debt = atomic_load(&words->debt),
+		.key = k->number,
+		.item = k->item,
+		.state = LEDGER_LIVE};
+	flip(k);
+}
+
+void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
+{
+	struct ledger_copy *c = ledger_edit(k->row);
+
+	c->granted += bytes;
+	c->seq[lane] = seq;
+	c->last[lane] = bytes;
+	flip(k);
+}
+
+/* What a cumulative word of the client's has grown by, as far as the row may grow: the word is the
+ * client's to write, and one that went back, or ran away, adds nothing it could not have charged.
+ */
+static uint64_t growth(_Atomic uint64_t *cumulative, uint64_t *previous, uint64_t granted)
+{
+	uint64_t now = atomic_load(cumulative);
+	uint64_t delta = now - *previous;
+
+	*previous = now;
+	if (delta > WORD_BYTES_MAX)
+		return 0;
+	return delta > WORD_BYTES_MAX - granted ? WORD_BYTES_MAX - granted : delta;
+}
+
+/* Into the copy: the counters are charged before it is flipped. */
+static void fold(struct key *k, struct ledger_copy *c)
+{
+	struct segment_key *words = key_words(k);
+	uint64_t forced = growth(&words->force, &c->previous_force, c->granted);
+	uint64_t owed;
+
+	c->granted += forced;
+	owed = growth(&words->debt, &c->previous_debt, c->granted);
+	c->granted += owed;
+	if (forced + owed == 0)
+		return;
+	counter_charge(counter_of(k), forced + owed);
+	pool_count_event(k->attachment->pool, POOL_FORCE);
+}
+
+void row_fold(struct key *k)
+{
+	const struct ledger_copy *now = ledger_read(k->row);
+	struct segment_key *words = key_words(k);
+
+	if (now->previous_force == atomic_load_explicit(&words->force, memory_order_relaxed) &&
+		now->previous_debt == atomic_load_explicit(&words->debt, memory_order_relaxed))
+		return;
+	fold(k, ledger_edit(k->row));
+	flip(k);
+}
+
+bool row_is_settled(const struct key *k)
+{
+	const struct ledger_copy *c = ledger_read(k->row);
+
+	return c->state == LEDGER_LIVE && c->intent == LEDGER_NO_INTENT;
+}
+
+static void intend(struct key *k, enum ledger_word which, uint32_t cpu, uint32_t slot, word w)
+{
+	struct ledger_copy *c = ledger_edit(k->row);
+
+	c->intent = which;
+	c->intent_cpu = cpu;
+	c->intent_slot = slot;
+	c->intent_bytes = word_bytes(w);
+	c->intent_parity = !word_parity(w);
+	flip(k);
+}
+
+void row_intend_reserve(struct key *k, word w)
+{
+	intend(k, LEDGER_RESERVE, 0, 0, w);
+}
+
+void row_intend_slot(struct key *k, uint32_t cpu, uint32_t slot, word w)
+{
+	intend(k, LEDGER_SLOT, cpu, slot, w);
+}
+
+uint64_t row_settle(struct key *k, bool taken)
+{
+	struct ledger_copy *c = ledger_edit(k->row);
+	uint64_t bytes = 0, excess = 0;
+
+	fold(k, c);
+	if (taken) {
+		bytes = c->intent_bytes < c->granted ? c->intent_bytes : c->granted;
+		excess = c->intent_bytes - bytes;
+		c->granted -= bytes;
+	}
+	c->intent = LEDGER_NO_INTENT;
+	c->intent_cpu = c->intent_slot = c->intent_parity = 0;
+	c->intent_bytes = 0;
+	flip(k);
+	counter_uncharge(counter_of(k), bytes);
+	attachment_count_overdraft(k->attachment, excess);
+	return bytes;
+}
+
+uint64_t row_take_reserve(struct key *k, uint64_t leave)
+{
+	struct segment_key *words = key_words(k);
+	word w = atomic_load(&words->reserve);
+
+	if (!row_is_settled(k) || word_key(w) != k->number || word_bytes(w) <= leave)
+		return 0;
+	w -= leave << 1;
+	row_intend_reserve(k, w);
+	return row_settle(
+		k, segment_reserve_steal(words, k->number, word_bytes(w), word_parity(w)) == 0);
+}
+
+void row_give_back(struct key *k, enum ledger_state state)
+{
+	struct ledger_copy *c = ledger_edit(k->row);
+	uint64_t granted = c->granted;
+
+	c->granted = 0;
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		c->last[lane] = 0;
+	c->state = state;
+	flip(k);
+	counter_uncharge(counter_of(k), granted);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The life of a session: sockets, process, the ways in which it can end. What it holds
+ * (attachments, keys, rows) is in attachment.c; what it says is read in server.c.
+ */
+
+#include "session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "attachment.h"
+#include "collect.h"
+#include "log.h"
+#include "packet.h"
+#include "queue.h"
+#include "request.h"
+#include "server.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define HELLO_TIMEOUT_MS 5000
+
+static void maybe_free(struct session *s)
+{
+	if (s->handles > 0 || !s->released)
+		return;
+	close_fd(s->fd);
+	close_fd(s->pidfd);
+	close_fd(s->event_fd);
+	packet_drop_all(s);
+	free(s);
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+	struct session *s = h->data;
+
+	s->handles--;
+	maybe_free(s);
+}
+
+/* All libuv handles of a session say where they belong, and are counted. */
+static void own_handle(struct session *s, void *handle)
+{
+	((uv_handle_t *)handle)->data = s;
+	s->handles++;
+}
+
+static void close_handle(void *handle)
+{
+	uv_handle_t *h = handle;
+
+	if (h->data && !uv_is_closing(h))
+		uv_close(h, on_handle_closed);
+}
+
+static void close_handles(struct session *s)
+{
+	close_handle(&s->poll);
+	close_handle(&s->pid_poll);
+	close_handle(&s->event_poll);
+	close_handle(&s->timer);
+}
+
+/* The drainer is out of it: rows go back, then memory. */
+static void release(struct session *s)
+{
+	s->collect = collect_free(s->collect);
+	attachment_release_all(s);
+	segment_unmap(&s->segment);
+	free(s->keys);
+	free(s->free_keys);
+	free(s->idle);
+	queue_kick(s->manager);
+	s->released = true;
+	maybe_free(s);
+}
+
+void session_end(struct session *s, const char *why)
+{
+	struct manager *m = s->manager;
+
+	if (s->state == SESSION_ENDING)
+		return;
+	if (s->state != SESSION_NEW)
+		log_debug("session %" PRIu64 " of pid %d (%s) ended: %s", s->number, (int)s->pid,
+			s->name, why);
+	s->state = SESSION_ENDING;
+	TAILQ_REMOVE(&m->sessions, s, entry);
+	m->n_sessions--;
+	request_drop_session(s);
+	close_handles(s);
+	if (s->in_drainer == 0)
+		release(s);
+}
+
+void session_left_drainer(struct session *s)
+{
+	s->in_drainer--;
+	if (s->state == SESSION_ENDING) {
+		if (s->in_drainer == 0)
+			release(s);
+		return;
+	}
+	attachment_finish_detaches(s);
+}
+
+static void on_grace_over(uv_timer_t *t)
+{
+	session_end(t->data, "hung up, and has not come back within `grace`");
+}
+
+static void on_hello_late(uv_timer_t *t)
+{
+	session_end(t->data, "said no HELLO");
+}
+
+/* Both sockets are gone and the process lives: it has exec'ed, or closed everything. */
+static void start_grace(struct session *s)
+{
+	uint64_t ms = s->manager->conf->grace_usec / 1000;
+
+	uv_timer_start(&s->timer, on_grace_over, ms, 0);
+}
+
+void session_hang_up(struct session *s, const char *why)
+{
+	if (s->state == SESSION_NEW) {
+		session_end(s, why);
+		return;
+	}
+	if (s->state != SESSION_LIVE)
+		return;
+	s->state = SESSION_HUNG_UP;
+	request_drop_session(s);
+	close_handle(&s->poll);
+	s->fd = close_fd(s->fd);
+	packet_drop_all(s);
+	if (s->event_gone)
+		start_grace(s);
+}
+
+static void on_event_gone(uv_poll_t *p, int status, int events)
+{
+	struct session *s = p->data;
+
+	(void)status;
+	(void)events;
+	uv_poll_stop(p);
+	s->event_gone = true;
+	if (s->state == SESSION_HUNG_UP)
+		start_grace(s);
+}
+
+static void on_process_gone(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	session_end(p->data, "its process has ended");
+}
+
+static void on_socket(uv_poll_t *p, int status, int events)
+{
+	struct session *s = p->data;
+
+	if (status < 0) {
+		session_hang_up(s, "its socket failed");
+		return;
+	}
+	if (events & UV_WRITABLE) {
+		if (packet_flush(s) < 0) {
+			session_hang_up(s, "it cannot be sent to");
+			return;
+		}
+		session_watch_socket(s);
+	}
+	if (events & (UV_READABLE | UV_DISCONNECT))
+		server_read(s);
+}
+
+void session_watch_socket(struct session *s)
+{
+	uv_poll_start(&s->poll, STAILQ_EMPTY(&s->packets) ? UV_READABLE : UV_WRITABLE, on_socket);
+}
+
+/* A descriptor of the very process that connected; by its number where the kernel cannot say. */
+static int open_pidfd(int fd, pid_t pid)
+{
+	socklen_t n = sizeof(int);
+	int pidfd;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
+		return pidfd;
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return pidfd < 0 ? -errno : pidfd;
+}
+
+static int identify(struct session *s)
+{
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+	int r;
+
+	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		return -errno;
+	if (cred.pid <= 0)
+		return -ESRCH;
+	s->pid = cred.pid;
+	s->uid = cred.uid;
+	s->gid = cred.gid;
+	r = open_pidfd(s->fd, s->pid);
+	if (r < 0)
+		return r;
+	s->pidfd = r;
+	return 0;
+}
+
+static int watch(struct session *s, uv_poll_t *poll, int fd, int events, uv_poll_cb cb)
+{
+	int r = uv_poll_init(s->manager->loop, poll, fd);
+
+	if (r < 0)
+		return r;
+	own_handle(s, poll);
+	return uv_poll_start(poll, events, cb);
+}
+
+int session_new(struct manager *m, int fd, struct session **ret)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s) {
+		close_fd(fd);
+		return -ENOMEM;
+	}
+	*s = (struct session){.manager = m, .fd = fd, .pidfd = -1, .event_fd = -1};
+	s->number = ++m->last_session;
+	s->since_usec = manager_now();
+	TAILQ_INIT(&s->attachments);
+	STAILQ_INIT(&s->packets);
+	TAILQ_INSERT_TAIL(&m->sessions, s, entry);
+	m->n_sessions++;
+	m->stats.sessions_total++;
+
+	r = identify(s);
+	if (r >= 0)
+		r = uv_timer_init(m->loop, &s->timer);
+	if (r >= 0) {
+		own_handle(s, &s->timer);
+		uv_timer_start(&s->timer, on_hello_late, HELLO_TIMEOUT_MS, 0);
+		r = watch(s, &s->pid_poll, s->pidfd, UV_READABLE, on_process_gone);
+	}
+	if (r >= 0)
+		r = watch(s, &s->poll, s->fd, UV_READABLE, on_socket);
+	if (r < 0) {
+		if (r != -ESRCH)
+			log_warning("pid %d cannot be served: %s", (int)s->pid, strerror(-r));
+		session_end(s, "it could not be set up");
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void fill_info(struct session *s)
+{
+	struct segment_info *info = segment_info(&s->segment);
+
+	info->session = s->number;
+	info->generation = s->manager->generation;
+	session_publish_marks(s);
+}
+
+void session_publish_marks(struct session *s)
+{
+	struct segment_info *info = segment_info(&s->segment);
+	uint64_t batch = s->manager->conf->batch;
+
+	/* A slot refills a few times from what one request brings, so that a thread which changes
+	 * its CPU finds something, and a reserve above twice that has more than its use. */
+	atomic_store(&info->batch, batch);
+	atomic_store(&info->high, batch / 2);
+	atomic_store(&info->low, batch / 4);
+	atomic_store(&info->mark, batch * 2);
+}
+
+int session_hello(struct session *s, const char *name, int ret_fds[static 3])
+{
+	_cleanup_(close_fdp) int theirs = -1, rw = -1, ro = -1;
+	int fds[2], r;
+
+	if (s->uid != 0 && s->uid != geteuid())
+		return -EPERM;
+	r = segment_extend(&s->segment, s->manager->n_cpus, PERCPU_ATOMIC, fds);
+	if (r < 0)
+		return r;
+	rw = fds[0];
+	ro = fds[1];
+	s->keys = calloc(1, sizeof(*s->keys));
+	s->idle = calloc(1, sizeof(*s->idle));
+	if (!s->keys || !s->idle)
+		return -ENOMEM;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return -errno;
+	s->event_fd = fds[0];
+	theirs = fds[1];
+	r = watch(s, &s->event_poll, s->event_fd, UV_DISCONNECT, on_event_gone);
+	if (r < 0)
+		return r;
+
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	fill_info(s);
+	uv_timer_stop(&s->timer);
+	s->state = SESSION_LIVE;
+	ret_fds[0] = take_fd(&rw);
+	ret_fds[1] = take_fd(&ro);
+	ret_fds[2] = take_fd(&theirs);
+	return 0;
+}
+
+void session_scan(struct session *s, uint64_t look)
+{
+	struct segment_header *h = segment_header(&s->segment);
+	struct stock_area a = segment_stocks(&s->segment);
+
+	if (s->look == look)
+		return;
+	s->look = look;
+	memset(s->idle, 0, (s->segment.n_keys + 1) * sizeof(*s->idle));
+	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
+		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
+			continue;
+		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
+			word w = percpu_load(&a.pages[cpu].stock.slot[i]);
+
+			if (word_key(w) <= s->segment.n_keys)
+				s->idle[word_key(w)] += word_bytes(w);
+		}
+	}
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Keys and values. A table says what there is; most keys are a number between two bounds and need
+ * no code. An error always says what would have been right: whoever reads it has the file open and
+ * wants the next keystroke, not a diagnosis.
+ */
+
+#include "setting.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/path.h"
+#include "core/util.h"
+#include "core/value.h"
+#include "measure.h"
+#include "nearest.h"
+#include "section.h"
+
+#define SECOND UINT64_C(1000000)
+#define HOUR (3600 * SECOND)
+
+/* What export_files may name, separated by blanks. */
+#define FILES                                                                                      \
+	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
+	"cgroup.events cgroup.stat cgroup.procs pool.children pool.clients"
+
+struct key {
+	enum section_kind kind;
+	const char *name;
+	const char *wants; /* what it takes, for the error about a bad value */
+	/* 0, -EINVAL (`wants` tells the user why) or -ENOMEM */
+	int (*set)(struct setting *s, const struct key *k, const char *value);
+	int (*parse)(const char *text, uint64_t *ret); /* set_number() */
+	uint64_t min, max;                             /* set_number(), both included */
+	size_t offset, size;                           /* of the member of the section's target */
+	bool repeatable;
+};
+
+static int parse_mode(const char *text, uint64_t *ret)
+{
+	unsigned mode;
+	int r = value_parse_mode(text, &mode);
+
+	if (r == 0)
+		*ret = mode;
+	return r;
+}
+
+static int set_number(struct setting *s, const struct key *k, const char *value)
+{
+	char *member = (char *)s->target + k->offset;
+	uint64_t v;
+
+	if (k->parse(value, &v) < 0 || v < k->min || v > k->max)
+		return -EINVAL;
+	if (k->size == sizeof(uint32_t))
+		*(uint32_t *)member = (uint32_t)v;
+	else
+		*(uint64_t *)member = v;
+	return 0;
+}
+
+/* ' #' begins no comment in a value, and a value that holds one was hardly meant so. */
+static const char *find_hash(const char *value)
+{
+	for (const char *c = strchr(value, '#'); c; c = strchr(c + 1, '#'))
+		if (c > value && strchr(" \t", c[-1]))
+			return c;
+	return NULL;
+}
+
+static int set_text(struct setting *s, const struct key *k, const char *value)
+{
+	char **member = (char **)((char *)s->target + k->offset);
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*member);
+	*member = copy;
+	return 0;
+}
+
+static int set_unit(struct setting *s, const struct key *k, const char *value)
+{
+	return strpbrk(value, " \t") ? -EINVAL : set_text(s, k, value);
+}
+
+static int set_type(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf_item *item = s->target;
+
+	if (strcmp(value, "gauge") == 0)
+		item->type = ITEM_GAUGE;
+	else if (strcmp(value, "event") == 0)
+		item->type = ITEM_EVENT;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+static int set_path(struct setting *s, const struct key *k, const char *value)
+{
+	struct conf_pool *pool = s->target;
+	int r;
+
+	if (path_check(value) < 0 || find_hash(value))
+		return -EINVAL;
+	r = section_where(s->file, s->line, &pool->where);
+	return r < 0 ? r : set_text(s, k, value);
+}
+
+static void clear_list(char ***list, size_t *n)
+{
+	for (size_t i = 0; i < *n; i++)
+		free((*list)[i]);
+	free(*list);
+	*list = NULL;
+	*n = 0;
+}
+
+static int add_to_list(char ***list, size_t *n, const char *text, size_t size)
+{
+	char **more = reallocarray(*list, *n + 1, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	*list = more;
+	more[*n] = strndup(text, size);
+	if (!more[*n])
+		return -ENOMEM;
+	++*n;
+	return 0;
+}
+
+/* The patterns of one file together override those of the files before. An empty value behind them
+ * would throw away what stands right above it. */
+static int set_export(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf *c = s->conf;
+
+	if (!s->again)
+		clear_list(&c->export, &c->n_export);
+	if (*value == '\0')
+		return s->again ? -EINVAL : 0;
+	if (*value != '/' || find_hash(value))
+		return -EINVAL;
+	return add_to_list(&c->export, &c->n_export, value, strlen(value));
+}
+
+static bool has_word(const char *words, const char *word, size_t n)
+{
+	for (const char *c = words; *c; c += strspn(c, " ")) {
+		size_t size = strcspn(c, " ");
+
+		if (size == n && memcmp(c, word, n) == 0)
+			return true;
+		c += size;
+	}
+	return false;
+}
+
+static int set_export_files(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf *c = s->conf;
+	const char *word = value;
+	size_t n;
+
+	clear_list(&c->export_files, &c->n_export_files);
+	for (; (n = strcspn(word, " \t")) > 0; word += strspn(word, " \t")) {
+		bool again = false;
+		int r;
+
+		for (size_t i = 0; i < c->n_export_files && !again; i++)
+			again = has_word(c->export_files[i], word, n);
+		s->bad = word;
+		s->bad_size = n;
+		if (again || !has_word(FILES, word, n))
+			return -EINVAL;
+		r = add_to_list(&c->export_files, &c->n_export_files, word, n);
+		if (r < 0)
+			return r;
+		word += n;
+	}
+	return c->n_export_files ? 0 : -EINVAL;
+}
+
+#define MEMBER(type, member)                                                                       \
+	.offset = offsetof(struct type, member), .size = sizeof(((struct type *)NULL)->member)
+
+static const struct key keys[] = {
+	{
+		.kind = SECTION_DAEMON,
+		.name = "flush_interval",
+		.wants = "a duration from 100ms to 1h, such as 2s",
+		.set = set_number,
+		.parse = value_parse_usec,
+		.min = SECOND / 10,
+		.max = HOUR,
+		MEMBER(conf, flush_interval_usec),
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "batch",
+		.wants = "bytes from 4K to 1G, such as 256K",
+		.set = set_number,
+		.parse = value_parse_bytes,
+		.min = UINT64_C(4) << 10,
+		.max = UINT64_C(1) << 30,
+		MEMBER(conf, batch),
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "grace",
+		.wants = "a duration from 0 to 24h, such as 30s",
+		.set = set_number,
+		.parse = value_parse_usec,
+		.max = 24 * HOUR,
+		MEMBER(conf, grace_usec),
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "socket_mode",
+		.wants = "octal permission bits from 0 to 0777, such as 0666",
+		.set = set_number,
+		.parse = parse_mode,
+		.max = 0777,
+		MEMBER(conf, socket_mode),
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "export",
+		.wants = "a pattern of pool paths, which begins with '/', or, before any pattern, "
+			 "nothing",
+		.set = set_export,
+		.repeatable = true,
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "export_files",
+		.wants = "names separated by blanks, each once, of: " FILES,
+		.set = set_export_files,
+	},
+	{
+		.kind = SECTION_DAEMON,
+		.name = "export_max",
+		.wants = "a number of pools from 0 to 4294967295, such as 4096",
+		.set = set_number,
+		.parse = value_parse_number,
+		.max = UINT32_MAX,
+		MEMBER(conf, export_max),
+	},
+	{
+		.kind = SECTION_STAT,
+		.name = "type",
+		.wants = "gauge (goes up and down) or event (only up)",
+		.set = set_type,
+	},
+	{
+		.kind = SECTION_STAT,
+		.name = "unit",
+		.wants = "one word, such as bytes, or nothing",
+		.set = set_unit,
+		MEMBER(conf_item, unit),
+	},
+	{
+		.kind = SECTION_STAT,
+		.name = "help",
+		.set = set_text,
+		MEMBER(conf_item, help),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "path",
+		.wants = "the path of a pool: '/', or parts each begun by '/', none of them '.' or "
+			 "'..'",
+		.set = set_path,
+		MEMBER(conf_pool, path),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "memory.max",
+		.wants = "bytes such as 64M or 1G, or the word max",
+		.set = set_number,
+		.parse = value_parse_limit,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, max),
+	},
+};
+
+static int fail_unknown_key(const struct setting *s, const char *key, char **ret_error)
+{
+	struct measure_place at = {s->file, s->line, s->section, key};
+	struct nearest nearest = {.typed = key};
+	char known[1024] = "";
+
+	for (size_t i = 0, n = 0; i < ELEMENTS(keys) && n < sizeof(known); i++) {
+		if (keys[i].kind != s->kind)
+			continue;
+		nearest_consider(&nearest, keys[i].name);
+		n += (size_t)snprintf(known + n, sizeof(known) - n, " %s", keys[i].name);
+	}
+	return measure_fail(&at, ret_error, "unknown key%s%s%s; [%s] has:%s",
+		nearest.name ? ", perhaps " : "", nearest.name ? nearest.name : "",
+		nearest.name ? " is meant" : "", section_words[s->kind], known);
+}
+
+static int fail_value(
+	const struct setting *s, const struct key *k, const char *value, char **ret_error)
+{
+	struct measure_place at = {s->file, s->line, s->section, k->name};
+
+	if (find_hash(value))
+		return measure_fail(&at, ret_error,
+			"\"%s\" is not accepted; a comment behind a value begins with ' ;', not "
+			"with ' #'",
+			value);
+	return measure_fail(&at, ret_error, "\"%.*s\" is not accepted; it takes %s",
+		(int)s->bad_size, s->bad, k->wants);
+}
+
+void setting_begin(struct setting *s, struct conf *conf, const char *file)
+{
+	*s = (struct setting){.conf = conf, .file = file};
+}
+
+int setting_apply(struct setting *s, const char *section, const char *key, const char *value,
+	char **ret_error)
+{
+	struct measure_place at;
+	size_t i = 0;
+	int r;
+
+	*ret_error = NULL;
+	if (strcmp(s->section, section) != 0) {
+		r = section_find(s->conf, section, s->file, s->section_line, &s->kind, &s->target,
+			ret_error);
+		if (r < 0)
+			return r;
+		snprintf(s->section, sizeof(s->section), "%s", section);
+		s->seen = 0;
+	}
+	while (i < ELEMENTS(keys) && (keys[i].kind != s->kind || strcmp(keys[i].name, key) != 0))
+		i++;
+	if (i == ELEMENTS(keys))
+		return fail_unknown_key(s, key, ret_error);
+	s->again = s->seen & (UINT64_C(1) << i);
+	at = (struct measure_place){s->file, s->line, s->section, key};
+	if (s->again && !keys[i].repeatable)
+		return measure_fail(&at, ret_error,
+			"the section has this key already; remove one of the two lines");
+	s->seen |= UINT64_C(1) << i;
+	s->bad = value;
+	s->bad_size = strlen(value);
+	r = keys[i].set(s, &keys[i], value);
+	return r == -EINVAL ? fail_value(s, &keys[i], value, ret_error) : r;
+}

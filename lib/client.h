@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * A connection to the daemon: the session's segment, the calls that wait for an answer, the
+ * attachments. What the public functions need of it on the hit path is in struct tally_pool and
+ * struct live, and nothing else is touched there.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "core/item.h"
+#include "core/segment.h"
+#include "link.h"
+#include "tally.h"
+
+/* Longest wait of any call and of any charge without a deadline. */
+#define CLIENT_WAIT_USEC UINT64_C(5000000)
+
+struct call;
+struct client_key;
+
+/*
+ * What a hit reads. It lies on a page that is wiped in a forked child, so that the child finds no
+ * stocks, and the check for that costs no load of its own.
+ */
+struct live {
+	struct stock_page *pages;
+	_Atomic uint32_t n_cpus; /* 0: forked, or closed: then every charge misses */
+	bool is_parent;          /* false in a child */
+	_Atomic uint64_t high;   /* mark of a slot */
+};
+
+static inline struct stock_area live_stocks(const struct live *l)
+{
+	return (struct stock_area){.pages = l->pages,
+		.n_cpus = atomic_load_explicit(&l->n_cpus, memory_order_relaxed)};
+}
+
+struct tally {
+	_Atomic uint32_t refs; /* the caller's, and one a handle */
+	struct live *live;
+	struct link link;
+	int event_fd;
+	pid_t mapped_by; /* the process in which the segment is mapped */
+	struct segment segment;
+	struct client_key *keys[SEGMENT_EXTENTS]; /* of extents 1, 2, …; they never move */
+	_Atomic uint64_t last_ring_usec;
+	_Atomic bool closed;
+	pthread_mutex_t lock; /* of all below */
+	TAILQ_HEAD(, call) calls;
+	uint64_t last_cookie, last_attachment;
+};
+
+/* A handle. */
+struct tally_pool {
+	struct live *live;
+	/* Keys by item, WORD_KEY_VOID where there is none (yet, or any more). */
+	_Atomic uint32_t key[ITEM_MAX + 1];
+	struct tally *tally;
+	_Atomic uint32_t refs;
+	_Atomic bool detached;
+	uint64_t attachment;
+	pthread_mutex_t lock; /* of asking for further keys */
+	char path[];
+};
+
+int client_open(const struct tally_options *o, struct tally **ret);
+struct tally *client_ref(struct tally *t);
+struct tally *client_unref(struct tally *t);
+/* Says BYE and closes; the memory goes with the last reference. */
+void client_close(struct tally *t);
+
+/* 0, or why nothing can be asked: -ECHILD, -ENODEV (closed). */
+int client_check(const struct tally *t);
+
+/*
+ * Sends a request and waits for its answer: `fixed` is the request's struct, its header is filled
+ * in. Strings end with NULL. The answer's fixed part goes into `ret_answer` (n_answer bytes); of a
+ * TEXT the text comes in *ret_text if that is asked for.
+ */
+int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
+	char **ret_text);
+
+int client_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret);
+/* Gives everything back; `last`: no other handle names the attachment. */
+void client_detach(struct tally_pool *p, bool last);
+/* The last handle of a detached attachment is gone. */
+void client_forget(struct tally_pool *p);
+void client_free_pool(struct tally_pool *p);
+
+/* The key of (attachment, item), asked for at its first use. -EINVAL: no gauge of that number. */
+int client_key_of(struct tally_pool *p, tally_item item, struct client_key **ret);
+
+/* The client's side of a key; NULL: no such key. */
+struct client_key *client_key(struct tally *t, uint32_t number);

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "key.h"
+
+#include <errno.h>
+
+#include "client.h"
+
+/* The doorbell rings at most so often; the daemon's periodic flush looks anyway. */
+#define RING_USEC 1000
+
+static uint64_t make_record(uint64_t seq, enum key_state state)
+{
+	return seq << 2 | state;
+}
+
+static enum key_state state_of(uint64_t record)
+{
+	return record & 3;
+}
+
+static const struct segment_info *info_of(const struct client_key *k)
+{
+	return segment_info(&k->tally->segment);
+}
+
+/* ------------------------------------------------------------------ moving credit */
+
+static void touch(struct tally *t, uint32_t cpu)
+{
+	if (cpu < t->segment.n_cpus)
+		atomic_store_explicit(
+			&segment_header(&t->segment)->touched[cpu], 1, memory_order_release);
+}
+
+/* The CPU is marked first: the daemon looks for movers on touched CPUs alone. */
+static _Atomic uint32_t *begin_move(struct tally *t)
+{
+	struct stock_area a = segment_stocks(&t->segment);
+	unsigned cpu = percpu_cpu();
+
+	cpu = cpu < a.n_cpus ? cpu : 0;
+	touch(t, cpu);
+	return stock_move_begin(a, cpu);
+}
+
+static void ring(struct client_key *k)
+{
+	struct wire_ring r = {.h = WIRE_HEADER(WIRE_RING, struct wire_ring, 0),
+		.attachment = atomic_load(&k->attachment),
+		.key = k->number};
+	uint64_t now = link_now(), last = atomic_load(&k->tally->last_ring_usec);
+
+	if (now - last < RING_USEC ||
+		!atomic_compare_exchange_strong(&k->tally->last_ring_usec, &last, now))
+		return;
+	if (atomic_exchange(&k->words->ring, 1) == 0)
+		link_send_nowait(&k->tally->link, &r, sizeof(r));
+}
+
+/* Puts credit down that was carried out of a word. */
+static void deposit(struct tally *t, uint32_t number, uint64_t bytes)
+{
+	struct client_key *k = client_key(t, number);
+	uint64_t total;
+
+	if (bytes > 0 && k && segment_reserve_add(k->words, number, bytes, &total) &&
+		total > atomic_load(&info_of(k)->mark))
+		ring(k);
+}
+
+/* Into this CPU's stock; what leaves it, into the reserves. The caller is moving. */
+static void put(struct tally *t, uint32_t number, uint64_t bytes)
+{
+	const struct segment_info *info = segment_info(&t->segment);
+	uint64_t high = atomic_load_explicit(&info->high, memory_order_relaxed);
+	uint64_t low = atomic_load_explicit(&info->low, memory_order_relaxed);
+	struct stock_carry carry[2];
+	uint32_t cpu;
+	unsigned n = stock_put(segment_stocks(&t->segment), number, bytes, high, low, carry, &cpu);
+
+	/* A reload may have changed it; hits read it here. */
+	atomic_store_explicit(&t->live->high, high, memory_order_relaxed);
+
+	touch(t, cpu);
+	for (unsigned i = 0; i < n; i++)
+		deposit(t, carry[i].key, carry[i].bytes);
+}
+
+void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
+{
+	_Atomic uint32_t *moving = begin_move(t);
+	uint32_t number = atomic_load(handle_key);
+
+	if (number != WORD_KEY_VOID)
+		put(t, number, bytes);
+	stock_move_end(moving);
+}
+
+bool key_take(struct client_key *k, uint64_t bytes)
+{
+	struct tally *t = k->tally;
+	_Atomic uint32_t *moving = begin_move(t);
+	uint64_t low = atomic_load_explicit(&info_of(k)->low, memory_order_relaxed);
+	uint64_t n = segment_reserve_take(k->words, k->number, bytes, bytes + low);
+
+	if (n > bytes)
+		put(t, k->number, n - bytes);
+	stock_move_end(moving);
+	return n > 0 || bytes == 0;
+}
+
+/* ------------------------------------------------------------------ records */
+
+static void finish(struct client_key *k, struct key_asker *asker, int status)
+{
+	asker->status = status;
+	atomic_store(&asker->done, 1);
+	link_wake(&k->tally->link, &asker->done);
+}
+
+void key_accept(struct client_key *k, const struct wire_grant *g)
+{
+	struct key_request *q = &k->lane[g->lane];
+	_Atomic uint32_t *moving = begin_move(k->tally);
+	uint64_t record = atomic_load(&q->record);
+
+	while (atomic_load(&k->attachment) == g->attachment && record >> 2 == g->seq &&
+		(state_of(record) == KEY_ASKED || state_of(record) == KEY_LEFT)) {
+		struct key_asker *asker = atomic_load(&q->asker);
+		uint64_t need = atomic_load(&q->need), rest = g->amount;
+		bool waits = state_of(record) == KEY_ASKED;
+
+		if (!atomic_compare_exchange_strong(
+			    &q->record, &record, make_record(g->seq, KEY_IDLE)))
+			continue;
+		if (waits && g->amount >= need)
+			rest -= need;
+		deposit(k->tally, k->number, rest);
+		atomic_store(&k->words->accepted[g->lane], g->seq);
+		if (waits)
+			finish(k, asker,
+				g->amount >= need       ? 0
+					: g->status < 0 ? g->status
+							: -ENOMEM);
+		else if (g->amount == 0)
+			atomic_store(&k->refused, need);
+		link_wake(&k->tally->link, &q->record);
+		break;
+	}
+	stock_move_end(moving);
+}
+
+void key_open(struct client_key *k, uint64_t attachment)
+{
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
+		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
+		atomic_store(&k->words->accepted[lane], 0);
+	}
+	atomic_store(&k->refused, 0);
+	segment_reserve_open(k->words, k->number);
+	atomic_store(&k->attachment, attachment);
+}
+
+/* Drops an open record; who waits for it is told. */
+static void drop_record(struct client_key *k, struct key_request *q)
+{
+	uint64_t record = atomic_load(&q->record);
+
+	while (state_of(record) != KEY_IDLE) {
+		struct key_asker *asker = atomic_load(&q->asker);
+
+		if (!atomic_compare_exchange_strong(
+			    &q->record, &record, make_record(record >> 2, KEY_IDLE)))
+			continue;
+		if (state_of(record) == KEY_ASKED)
+			finish(k, asker, -ENODEV);
+		link_wake(&k->tally->link, &q->record);
+		break;
+	}
+}
+
+uint64_t key_close(struct client_key *k)
+{
+	atomic_store(&k->attachment, 0);
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		drop_record(k, &k->lane[lane]);
+	return segment_reserve_close(k->words);
+}
+
+/* ------------------------------------------------------------------ asking */
+
+static unsigned lane_for(const struct client_key *k, uint64_t bytes, bool queue)
+{
+	return queue || bytes > atomic_load(&info_of(k)->batch);
+}
+
+/*
+ * Claims the record and puts the request into it, in `state`. 0 with its seq; -EBUSY; -ENODEV: the
+ * key was closed.
+ */
+static int claim(struct client_key *k, struct key_request *q, uint64_t record, uint64_t attachment,
+	uint64_t bytes, struct key_asker *asker, uint64_t *ret_seq)
+{
+	uint64_t seq = (record >> 2) + 1, claimed = make_record(seq, KEY_CLAIMED);
+
+	if (!atomic_compare_exchange_strong(&q->record, &record, claimed))
+		return -EBUSY;
+	atomic_store(&q->need, bytes);
+	atomic_store(&q->asker, asker);
+	if (atomic_load(&k->attachment) != attachment) {
+		atomic_compare_exchange_strong(&q->record, &claimed, make_record(seq, KEY_IDLE));
+		return -ENODEV;
+	}
+	if (!atomic_compare_exchange_strong(
+		    &q->record, &claimed, make_record(seq, asker ? KEY_ASKED : KEY_LEFT)))
+		return -ENODEV;
+	*ret_seq = seq;
+	return 0;
+}
+
+static struct wire_charge make_charge(struct client_key *k, uint64_t attachment, unsigned lane,
+	uint64_t seq, uint64_t bytes, bool queue, uint64_t deadline_usec)
+{
+	return (struct wire_charge){.h = WIRE_HEADER(WIRE_CHARGE, struct wire_charge, 0),
+		.attachment = attachment,
+		.key = k->number,
+		.lane = lane,
+		.seq = seq,
+		.need = bytes,
+		.deadline_usec = queue ? deadline_usec : 0,
+		.flags = queue ? WIRE_CHARGE_QUEUE : 0};
+}
+
+/* Its time is over, or the daemon is gone: leaves the request, unless its answer came just now. */
+static int leave(struct client_key *k, struct key_request *q, uint64_t seq, struct key_asker *asker,
+	enum key_state to, int error)
+{
+	uint64_t record = make_record(seq, KEY_ASKED);
+
+	if (atomic_compare_exchange_strong(&q->record, &record, make_record(seq, to))) {
+		link_wake(&k->tally->link, &q->record);
+		return error;
+	}
+	while (!atomic_load(&asker->done))
+		sched_yield();
+	return asker->status;
+}
+
+int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queue,
+	uint64_t deadline_usec)
+{
+	unsigned lane = lane_for(k, bytes, queue);
+	struct key_request *q = &k->lane[lane];
+	uint64_t record = atomic_load(&q->record), seq;
+	struct key_asker asker = {0};
+	struct wire_charge charge;
+	int r;
+
+	if (state_of(record) != KEY_IDLE) {
+		r = link_wait(&k->tally->link, &q->record, record, deadline_usec);
+		return r < 0 ? r : -EBUSY;
+	}
+	r = claim(k, q, record, attachment, bytes, &asker, &seq);
+	if (r < 0)
+		return r;
+	charge = make_charge(k, attachment, lane, seq, bytes, queue, deadline_usec);
+	r = link_send(&k->tally->link, &charge, sizeof(charge), deadline_usec);
+	if (r < 0)
+		return leave(k, q, seq, &asker, KEY_IDLE, r);
+	r = link_wait(&k->tally->link, &asker.done, 0, deadline_usec);
+	return r < 0 ? leave(k, q, seq, &asker, KEY_LEFT, r) : asker.status;
+}
+
+int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
+{
+	unsigned lane = lane_for(k, bytes, false);
+	struct key_request *q = &k->lane[lane];
+	uint64_t record = atomic_load(&q->record), seq, refused = atomic_load(&k->refused);
+	struct wire_charge charge;
+	int r;
+
+	if (refused != 0 && bytes >= refused &&
+		atomic_compare_exchange_strong(&k->refused, &refused, 0))
+		return -ENOMEM;
+	if (state_of(record) != KEY_IDLE)
+		return -EAGAIN;
+	r = claim(k, q, record, attachment, bytes, NULL, &seq);
+	if (r < 0)
+		return r == -EBUSY ? -EAGAIN : r;
+	charge = make_charge(k, attachment, lane, seq, bytes, false, 0);
+	r = link_send_nowait(&k->tally->link, &charge, sizeof(charge));
+	if (r < 0) {
+		record = make_record(seq, KEY_LEFT);
+		atomic_compare_exchange_strong(&q->record, &record, make_record(seq, KEY_IDLE));
+		return r;
+	}
+	return -EAGAIN;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * The client's side of a key: its words in the segment, and for each lane the record of the one
+ * unanswered request. The record decides, in one step, whose the answer is: the need goes to the
+ * thread that asked, if that still waits, all the rest to the reserve; an answer that fits no
+ * record is dropped. All of it works without locks, from signal handlers too.
+ */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/segment.h"
+#include "core/wire.h"
+#include "link.h"
+
+struct tally;
+
+/* States of a record, below its seq. */
+enum key_state {
+	KEY_IDLE,
+	KEY_CLAIMED, /* a thread fills it in */
+	KEY_ASKED,   /* a thread waits for the answer */
+	KEY_LEFT,    /* nobody does (any more) */
+};
+
+/* A thread that waits for its need, on its stack. */
+struct key_asker {
+	_Atomic uint64_t done;
+	int status; /* 0: the need is the asker's */
+};
+
+struct key_request {
+	_Atomic uint64_t record; /* seq << 2 | state */
+	_Atomic uint64_t need;
+	struct key_asker *_Atomic asker;
+};
+
+struct client_key {
+	struct segment_key *words;
+	struct tally *tally;
+	uint32_t number;
+	_Atomic uint64_t attachment; /* 0: none has the key */
+	_Atomic uint64_t refused; /* the least need that was refused while nobody waited; 0: none */
+	struct key_request lane[SEGMENT_LANES];
+};
+
+/* The key is the attachment's from now on, empty; and no longer (returns what lay in the reserve).
+ */
+void key_open(struct client_key *k, uint64_t attachment);
+uint64_t key_close(struct client_key *k);
+
+/*
+ * An uncharge that found no room in the stock: puts the bytes there, and what has to leave it into
+ * the reserves. The key is read from the handle's word, after this thread has been counted as
+ * moving.
+ */
+void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
+
+/* Takes `bytes` out of the reserve, and refills this CPU's stock from the rest. False: not enough
+ * there. With 0 bytes it only refills. */
+bool key_take(struct client_key *k, uint64_t bytes);
+
+/*
+ * Asks the daemon for `bytes` and waits. 0: they are the caller's; -EBUSY: another thread's request
+ * was on its way, and something came of it: look again; -ENOMEM, -ETIMEDOUT, -ENODEV, -ENOTCONN.
+ */
+int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queue,
+	uint64_t deadline_usec);
+
+/* Asks without waiting; what comes goes to the reserve. -EAGAIN: asked for (or was already);
+ * -ENOMEM: so much was refused just now; -ENODEV, -ENOTCONN. Async-signal-safe. */
+int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes);
+
+/* A GRANT has come. Async-signal-safe. */
+void key_accept(struct client_key *k, const struct wire_grant *g);

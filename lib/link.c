@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "link.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "core/util.h"
+
+/* Between two attempts to connect while the daemon's backlog is full. */
+#define CONNECT_RETRY_MS 10
+
+uint64_t link_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ------------------------------------------------------------------ waking */
+
+/* Waiters sleep on one futex, but are woken by what they wait for: each listens for one bit of it.
+ */
+static uint32_t bit_of(const void *word)
+{
+	return UINT32_C(1) << ((uintptr_t)word / sizeof(uint64_t) % 32);
+}
+
+static void wake(struct link *l, int how_many, uint32_t bits)
+{
+	syscall(SYS_futex, &l->progress, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG, how_many, NULL,
+		NULL, bits);
+}
+
+static void sleep_until(struct link *l, uint32_t progress, uint64_t deadline_usec, uint32_t bits)
+{
+	struct timespec t = {.tv_sec = (time_t)(deadline_usec / 1000000),
+		.tv_nsec = (long)(deadline_usec % 1000000) * 1000};
+
+	syscall(SYS_futex, &l->progress, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, progress, &t, NULL,
+		bits);
+}
+
+void link_wake(struct link *l, const void *word)
+{
+	int saved = errno;
+
+	atomic_fetch_add(&l->progress, 1);
+	if (atomic_load(&l->waiters) > 0)
+		wake(l, INT_MAX, bit_of(word));
+	errno = saved;
+}
+
+/* The reader's place is free: one of those who sleep takes it. */
+static void pass_on(struct link *l)
+{
+	if (atomic_load(&l->waiters) == 0)
+		return;
+	atomic_fetch_add(&l->progress, 1);
+	wake(l, 1, FUTEX_BITSET_MATCH_ANY);
+}
+
+static bool become_reader(struct link *l)
+{
+	uint32_t free_place = 0;
+
+	return atomic_compare_exchange_strong(&l->reader, &free_place, 1);
+}
+
+static void stop_reading(struct link *l)
+{
+	atomic_store(&l->reader, 0);
+	pass_on(l);
+}
+
+/* Everyone who waits is to look. */
+static void lose(struct link *l)
+{
+	if (atomic_exchange(&l->lost, true))
+		return;
+	atomic_fetch_add(&l->progress, 1);
+	wake(l, INT_MAX, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* ------------------------------------------------------------------ the socket */
+
+static int try_connect(const char *path, int *ret_fd)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	_cleanup_(close_fdp) int fd = -1;
+
+	if (strlen(path) >= sizeof(sa.sun_path))
+		return -EINVAL;
+	strcpy(sa.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+		return -errno;
+	*ret_fd = take_fd(&fd);
+	return 0;
+}
+
+int link_connect(struct link *l, const char *path, uint64_t deadline_usec)
+{
+	l->buf = malloc(WIRE_MAX);
+	if (!l->buf)
+		return -ENOMEM;
+	for (;;) {
+		int r = try_connect(path, &l->fd);
+
+		if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR || r == -EPROTOTYPE)
+			return -ENOTCONN;
+		if (r != -EAGAIN && r != -EINTR)
+			return r;
+		if (link_now() >= deadline_usec)
+			return -ETIMEDOUT;
+		poll(NULL, 0, CONNECT_RETRY_MS);
+	}
+}
+
+void link_shut(struct link *l)
+{
+	lose(l);
+	shutdown(l->fd, SHUT_RDWR);
+}
+
+void link_close(struct link *l)
+{
+	l->fd = close_fd(l->fd);
+	free(l->buf);
+	l->buf = NULL;
+}
+
+int link_send_nowait(struct link *l, const void *message, size_t n)
+{
+	int saved = errno, r = 0;
+
+	if (atomic_load(&l->lost))
+		return -ENOTCONN;
+	if (send(l->fd, message, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		r = errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? -EAGAIN : -ENOTCONN;
+	if (r == -ENOTCONN)
+		lose(l);
+	errno = saved;
+	return r;
+}
+
+/* Milliseconds for poll(), rounded up; 0: the time is over. */
+static int remaining_ms(uint64_t deadline_usec)
+{
+	uint64_t now = link_now(), ms;
+
+	if (now >= deadline_usec)
+		return 0;
+	ms = (deadline_usec - now + 999) / 1000;
+	return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+int link_send(struct link *l, const void *message, size_t n, uint64_t deadline_usec)
+{
+	for (;;) {
+		struct pollfd p = {.fd = l->fd, .events = POLLOUT};
+		int r = link_send_nowait(l, message, n), ms;
+
+		if (r != -EAGAIN)
+			return r;
+		ms = remaining_ms(deadline_usec);
+		if (ms == 0)
+			return -ETIMEDOUT;
+		poll(&p, 1, ms);
+	}
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static unsigned take_fds(struct msghdr *msg, int fds[static WIRE_FDS_MAX])
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	size_t n;
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return 0;
+	n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	memcpy(fds, CMSG_DATA(c), n * sizeof(int));
+	return (unsigned)n;
+}
+
+/* Reads one message into the buffer and passes it on. -EAGAIN: there is none; -ENOTCONN. */
+static int read_one(struct link *l, void *buf, size_t size)
+{
+	union {
+		char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = buf, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf)};
+	int fds[WIRE_FDS_MAX] = {-1, -1, -1};
+	unsigned n_fds;
+	ssize_t n = recvmsg(l->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return -EAGAIN;
+	if (n <= 0)
+		return -ENOTCONN;
+	n_fds = take_fds(&msg, fds);
+	if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+		wire_check_answer(buf, (size_t)n, n_fds) == 0)
+		l->on_message(l->userdata, buf, (size_t)n, fds, n_fds);
+	for (unsigned i = 0; i < n_fds; i++)
+		close_fd(fds[i]);
+	return 0;
+}
+
+/* The reader's turn: until its own answer is there, the time is over, or the daemon is gone. */
+static void read_for_all(
+	struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint64_t deadline_usec)
+{
+	while (atomic_load(word) == seen && !atomic_load(&l->lost)) {
+		struct pollfd p = {.fd = l->fd, .events = POLLIN};
+		int r = read_one(l, l->buf, WIRE_MAX), ms;
+
+		if (r == -ENOTCONN)
+			lose(l);
+		if (r != -EAGAIN)
+			continue;
+		ms = remaining_ms(deadline_usec);
+		if (ms == 0)
+			return;
+		poll(&p, 1, ms);
+	}
+}
+
+int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint64_t deadline_usec)
+{
+	int r;
+
+	atomic_fetch_add(&l->waiters, 1);
+	for (;;) {
+		uint32_t progress = atomic_load(&l->progress);
+
+		if (atomic_load(word) != seen)
+			r = 0;
+		else if (atomic_load(&l->lost))
+			r = -ENOTCONN;
+		else if (link_now() >= deadline_usec)
+			r = -ETIMEDOUT;
+		else {
+			if (become_reader(l)) {
+				read_for_all(l, word, seen, deadline_usec);
+				stop_reading(l);
+			} else
+				sleep_until(l, progress, deadline_usec, bit_of(word));
+			continue;
+		}
+		break;
+	}
+	atomic_fetch_sub(&l->waiters, 1);
+	/* It may have been woken to take the reader's place, and leaves. */
+	if (atomic_load(&l->reader) == 0)
+		pass_on(l);
+	return r;
+}
+
+void link_read_grants(struct link *l)
+{
+	int saved = errno;
+	struct wire_grant g; /* no larger buffer: a signal's stack may be small */
+
+	if (atomic_load(&l->lost) || !become_reader(l))
+		return;
+	while (recv(l->fd, &g.h, sizeof(g.h), MSG_DONTWAIT | MSG_PEEK) == sizeof(g.h) &&
+		g.h.type == WIRE_GRANT)
+		if (read_one(l, &g, sizeof(g)) < 0)
+			break;
+	stop_reading(l);
+	errno = saved;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Every key with the values at its borders, beside them, and with the mistakes that people make.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util.h"
+#include "core/value.h"
+#include "setting.h"
+
+struct fixture {
+	struct conf *conf;
+	struct setting setting;
+};
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	if (!f || conf_new_default(&f->conf) < 0)
+		return -1;
+	setting_begin(&f->setting, f->conf, "f");
+	*state = f;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	conf_free(f->conf);
+	free(f);
+	return 0;
+}
+
+/* As if the key stood in line 3 of a section at line 2 of a new file. */
+static int apply(struct fixture *f, const char *section, const char *key, const char *value,
+	char **ret_error)
+{
+	setting_begin(&f->setting, f->conf, "f");
+	f->setting.section_line = 2;
+	f->setting.line = 3;
+	return setting_apply(&f->setting, section, key, value, ret_error);
+}
+
+static void accept(struct fixture *f, const char *section, const char *key, const char *value)
+{
+	_cleanup_(freep) char *error = NULL;
+
+	if (apply(f, section, key, value, &error) != 0)
+		fail_msg("%s", error);
+	assert_null(error);
+}
+
+static void refuse(struct fixture *f, const char *section, const char *key, const char *value,
+	const char *what)
+{
+	_cleanup_(freep) char *error = NULL, *begin = NULL;
+	int n = asprintf(&begin, "f:3: [%s] %s: ", section, key);
+
+	if (apply(f, section, key, value, &error) != -EINVAL)
+		fail_msg("[%s] %s = %s is accepted", section, key, value);
+	if (strncmp(error, begin, (size_t)n) != 0 || !strstr(error, what) || !strchr(error, ';'))
+		fail_msg("\"%s\" is not \"%s ... %s\"", error, begin, what);
+}
+
+static void test_flush_interval(void **state)
+{
+	struct fixture *f = *state;
+
+	accept(f, "daemon", "flush_interval", "100ms");
+	assert_int_equal(f->conf->flush_interval_usec, 100000);
+	accept(f, "daemon", "flush_interval", "1h");
+	assert_int_equal(f->conf->flush_interval_usec, 3600000000);
+	accept(f, "daemon", "flush_interval", "5");
+	assert_int_equal(f->conf->flush_interval_usec, 5000000);
+	refuse(f, "daemon", "flush_interval", "99ms", "\"99ms\" is not accepted; it takes");
+	refuse(f, "daemon", "flush_interval", "3601s", "from 100ms to 1h");
+	refuse(f, "daemon", "flush_interval", "0", "from 100ms to 1h");
+	refuse(f, "daemon", "flush_interval", "", "\"\" is not accepted");
+	refuse(f, "daemon", "flush_interval", "2 parsecs", "a duration");
+	refuse(f, "daemon", "flush_interval", "2s # often", "begins with ' ;', not with ' #'");
+	assert_int_equal(f->conf->flush_interval_usec, 5000000);
+}
+
+static void test_batch(void **state)
+{
+	struct fixture *f = *state;
+
+	accept(f, "daemon", "batch", "4K");
+	assert_int_equal(f->conf->batch, 4096);
+	accept(f, "daemon", "batch", "1G");
+	assert_int_equal(f->conf->batch, 1 << 30);
+	refuse(f, "daemon", "batch", "4095", "from 4K to 1G");
+	refuse(f, "daemon", "batch", "1073741825", "from 4K to 1G");
+	refuse(f, "daemon", "batch", "max", "from 4K to 1G");
+	refuse(f, "daemon", "batch", "-4K", "from 4K to 1G");
+	assert_int_equal(f->conf->batch, 1 << 30);
+}
+
+static void test_grace(void **state)
+{
+	struct fixture *f = *state;
+
+	accept(f, "daemon", "grace", "24h");
+	assert_int_equal(f->conf->grace_usec, UINT64_C(86400000000));
+	accept(f, "daemon", "grace", "0");
+	assert_int_equal(f->conf->grace_usec, 0);
+	refuse(f, "daemon", "grace", "86401s", "from 0 to 24h");
+	refuse(f, "daemon", "grace", "-1", "from 0 to 24h");
+	assert_int_equal(f->conf->grace_usec, 0);
+}
+
+/* The members beside the narrow ones stay as they are. */
+static void test_narrow(void **state)
+{
+	struct fixture *f = *state;
+
+	accept(f, "daemon", "socket_mode", "0777");
+	assert_int_equal(f->conf->socket_mode, 0777);
+	accept(f, "daemon", "socket_mode", "0");
+	assert_int_equal(f->conf->socket_mode, 0);
+	accept(f, "daemon", "export_max", "4294967295");
+	assert_true(f->conf->export_max == UINT32_MAX);
+	assert_int_equal(f->conf->socket_mode, 0);
+	accept(f, "daemon", "socket_mode", "0660");
+	assert_true(f->conf->export_max == UINT32_MAX);
+	accept(f, "daemon", "export_max", "0");
+	assert_int_equal(f->conf->export_max, 0);
+	assert_int_equal(f->conf->socket_mode, 0660);
+	assert_int_equal(f->conf->n_export, 1);
+	refuse(f, "daemon", "socket_mode", "01777", "octal");
+	refuse(f, "daemon", "socket_mode", "0688", "octal");
+	refuse(f, "daemon", "socket_mode", "rw", "octal");
+	refuse(f, "daemon", "export_max", "4294967296", "from 0 to 4294967295");
+	refuse(f, "daemon", "export_max", "4K", "a number of pools");
+	assert_int_equal(f->conf->socket_mode, 0660);
+	assert_int_equal(f->conf->export_max, 0);
+}
+
+static void go_on(struct fixture *f, const char *key, const char *value, int r, const char *what)
+{
+	_cleanup_(freep) char *error = NULL;
+
+	assert_int_equal(setting_apply(&f->setting, "daemon", key, value, &error), r);
+	if (r < 0 && !strstr(error, what))
+		fail_msg("\"%s\" has no \"%s\"", error, what);
+}
+
+static void test_export(void **state)
+{
+	struct fixture *f = *state;
+	struct conf *c = f->conf;
+
+	accept(f, "daemon", "export", "/a*");
+	assert_int_equal(c->n_export, 1);
+	assert_string_equal(c->export[0], "/a*");
+	go_on(f, "export", "/b/[cd]", 0, NULL);
+	assert_int_equal(c->n_export, 2);
+	assert_string_equal(c->export[1], "/b/[cd]");
+	go_on(f, "export", "", -EINVAL, "before any pattern");
+
+	/* the next file */
+	accept(f, "daemon", "export", "/e");
+	assert_int_equal(c->n_export, 1);
+	assert_string_equal(c->export[0], "/e");
+	accept(f, "daemon", "export", "");
+	assert_int_equal(c->n_export, 0);
+	go_on(f, "export", "/f", 0, NULL);
+	assert_int_equal(c->n_export, 1);
+	assert_string_equal(c->export[0], "/f");
+
+	refuse(f, "daemon", "export", "*", "begins with '/'");
+	refuse(f, "daemon", "export", "/* # all", "not with ' #'");
+}
+
+static void test_export_files(void **state)
+{
+	struct fixture *f = *state;
+	struct conf *c = f->conf;
+
+	accept(f, "daemon", "export_files", "memory.stat \t memory.current");
+	assert_int_equal(c->n_export_files, 2);
+	assert_string_equal(c->export_files[0], "memory.stat");
+	assert_string_equal(c->export_files[1], "memory.current");
+	accept(f, "daemon", "export_files",
+		"memory.current memory.peak memory.max memory.events memory.events.local");
+	assert_int_equal(c->n_export_files, 5);
+	accept(f, "daemon", "export_files",
+		"memory.stat cgroup.events cgroup.stat pool.children cgroup.procs pool.clients");
+	assert_int_equal(c->n_export_files, 6);
+	assert_string_equal(c->export_files[5], "pool.clients");
+	refuse(f, "daemon", "export_files", "", "\"\" is not accepted; it takes names");
+	refuse(f, "daemon", "export_files", "memory.stat memory.statt", "\"memory.statt\" is not");
+	refuse(f, "daemon", "export_files", "memory memory.stat", "\"memory\" is not accepted");
+	refuse(f, "daemon", "export_files", "memory.stat memory.max memory.stat", "each once");
+	refuse(f, "daemon", "export_files", "pool.drain", "cgroup.stat");
+	refuse(f, "daemon", "export_files", "memory.stat, memory.max", "\"memory.stat,\"");
+	refuse(f, "daemon", "export_files", "memory.stat # x", "not with ' #'");
+}
+
+static void test_stat(void **state)
+{
+	struct fixture *f = *state;
+	struct conf_item *item;
+
+	accept(f, "stat gpu", "type", "event");
+	item = &f->conf->items[f->conf->n_items - 1];
+	assert_string_equal(item->name, "gpu");
+	assert_int_equal(item->type, ITEM_EVENT);
+	accept(f, "stat gpu", "type", "gauge");
+	assert_int_equal(item->type, ITEM_GAUGE);
+	accept(f, "stat gpu", "unit", "bytes");
+	accept(f, "stat gpu", "help", "Memory of cards, # and all");
+	assert_string_equal(item->unit, "bytes");
+	assert_string_equal(item->help, "Memory of cards, # and all");
+	accept(f, "stat gpu", "unit", "");
+	accept(f, "stat gpu", "help", "");
+	assert_string_equal(item->unit, "");
+	assert_string_equal(item->help, "");
+	refuse(f, "stat gpu", "type", "Gauge", "gauge (goes up and down) or event");
+	refuse(f, "stat gpu", "type", "", "gauge (goes up and down) or event");
+	refuse(f, "stat gpu", "type", "gauge # c", "not with ' #'");
+	refuse(f, "stat gpu", "unit", "bytes each", "one word");
+	refuse(f, "stat gpu", "unit", "bytes # each", "not with ' #'");
+}
+
+static void test_stat_of_built_in(void **state)
+{
+	struct fixture *f = *state;
+
+	accept(f, "stat anon", "type", "event");
+	accept(f, "stat anon", "unit", "pages");
+	assert_string_equal(f->conf->items[0].name, "anon");
+	assert_int_equal(f->conf->items[0].type, ITEM_EVENT);
+	assert_string_equal(f->conf->items[0].unit, "pages");
+	assert_string_equal(f->conf->items[0].help, "Anonymous memory");
+	assert_string_equal(f->conf->items[0].where, "f:2");
+}
+
+static void test_pool(void **state)
+{
+	struct fixture *f = *state;
+	struct conf_pool *p;
+
+	accept(f, "pool a", "memory.max", "1G");
+	p = &f->conf->pools[0];
+	assert_int_equal(p->max, 1 << 30);
+	assert_string_equal(p->where, "f:2");
+	accept(f, "pool a", "path", "/a/b#c");
+	assert_string_equal(p->path, "/a/b#c");
+	assert_string_equal(p->where, "f:3");
+	accept(f, "pool a", "memory.max", "max");
+	assert_true(p->max == VALUE_MAX);
+	accept(f, "pool a", "memory.max", "0");
+	assert_int_equal(p->max, 0);
+	accept(f, "pool a", "path", "/");
+	assert_string_equal(p->path, "/");
+	refuse(f, "pool a", "memory.max", "1GB", "the word max");
+	refuse(f, "pool a", "memory.max", "99E", "the word max");
+	refuse(f, "pool a", "memory.max", "", "the word max");
+	refuse(f, "pool a", "path", "", "the path of a pool");
+	refuse(f, "pool a", "path", "a", "the path of a pool");
+	refuse(f, "pool a", "path", "/a/", "the path of a pool");
+	refuse(f, "pool a", "path", "/a/../b", "none of them '.' or '..'");
+	refuse(f, "pool a", "path", "\"/a\"", "the path of a pool");
+	refuse(f, "pool a", "path", "/a # tenant a", "not with ' #'");
+	refuse(f, "pool a", "path", "/a\t# tenant a", "not with ' #'");
+	assert_string_equal(p->path, "/");
+	assert_int_equal(p->max, 0);
+}
+
+static void test_unknown_key(void **state)
+{
+	struct fixture *f = *state;
+
+	refuse(f, "daemon", "flushinterval", "2s",
+		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval batch "
+		"grace socket_mode export export_files export_max");
+	refuse(f, "daemon", "memory.max", "1", "unknown key; [daemon] has");
+	refuse(f, "daemon", "path", "/", "unknown key");
+	refuse(f, "daemon", "batch_max", "16M", "unknown key");
+	refuse(f, "pool a", "memory.mix", "1", "perhaps memory.max is meant; [pool] has: path mem");
+	refuse(f, "pool a", "memory.low", "1", "unknown key; [pool] has: path memory.max");
+	refuse(f, "pool a", "owner", "root", "unknown key");
+	refuse(f, "pool a", "Path", "/", "perhaps path is meant");
+	refuse(f, "stat a", "types", "event", "perhaps type is meant; [stat] has: type unit help");
+}
+
+static void test_unknown_section(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_(freep) char *error = NULL;
+
+	assert_int_equal(apply(f, "metrics", "pools", "/", &error), -EINVAL);
+	assert_int_equal(strncmp(error, "f:2: [metrics]: unknown section", 31), 0);
+}
+
+static void test_again(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_(freep) char *error = NULL;
+
+	accept(f, "daemon", "batch", "8K");
+	go_on(f, "grace", "1s", 0, NULL);
+	go_on(f, "batch", "8K", -EINVAL, "f:3: [daemon] batch: the section has this key already");
+	go_on(f, "grace", "1s", -EINVAL, "already");
+	/* another section has keys of its own, and so has another file */
+	assert_int_equal(setting_apply(&f->setting, "pool a", "path", "/a", &error), 0);
+	assert_int_equal(setting_apply(&f->setting, "pool b", "path", "/b", &error), 0);
+	assert_int_equal(setting_apply(&f->setting, "pool b", "path", "/b", &error), -EINVAL);
+	accept(f, "daemon", "batch", "16K");
+	assert_int_equal(f->conf->batch, 16384);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_flush_interval, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_batch, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_grace, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_narrow, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_export, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_export_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_stat, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_stat_of_built_in, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_pool, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_unknown_key, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_unknown_section, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_again, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
