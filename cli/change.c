@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The commands that change pools or the daemon. Arguments are checked as a whole before the first
+ * change, and what a failed command made it removes again, as far as it can.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "errors.h"
+#include "text.h"
+
+/* Writes to a file that acts on any write; the value means nothing. */
+#define ANY_VALUE "1"
+
+/* ------------------------------------------------------------------ set, create */
+
+/* Checks the FILE=VALUE arguments from args[1] on. */
+static int check_settings(const struct invocation *inv)
+{
+	for (int i = 1; i < inv->n_args; i++) {
+		const char *equals = strchr(inv->args[i], '=');
+
+		if (!equals || equals == inv->args[i])
+			return command_usage(inv, "'%s' is not FILE=VALUE", inv->args[i]);
+	}
+	return STATUS_DONE;
+}
+
+static int apply_settings(const struct invocation *inv)
+{
+	for (int i = 1; i < inv->n_args; i++) {
+		const char *equals = strchr(inv->args[i], '=');
+		_cleanup_(freep) char *file =
+			strndup(inv->args[i], (size_t)(equals - inv->args[i]));
+		int r;
+
+		if (!file)
+			return error_plain(inv, inv->args[0], -ENOMEM);
+		r = tally_set(inv->tally, inv->args[0], file, equals + 1);
+		if (r < 0)
+			return error_set(inv, inv->args[0], file, equals + 1, r);
+	}
+	return STATUS_DONE;
+}
+
+int change_set(struct invocation *inv)
+{
+	int r = check_settings(inv);
+
+	if (!r)
+		r = command_open(inv, NULL);
+	return r ? r : apply_settings(inv);
+}
+
+int change_create(struct invocation *inv)
+{
+	int r = check_settings(inv);
+
+	if (!r)
+		r = command_open(inv, NULL);
+	if (r)
+		return r;
+	r = tally_create(inv->tally, inv->args[0]);
+	if (r < 0)
+		return error_create(inv, inv->args[0], r);
+	r = apply_settings(inv);
+	if (r)
+		tally_remove(inv->tally, inv->args[0], 0);
+	return r;
+}
+
+/* ------------------------------------------------------------------ remove */
+
+/* Removes what is below the pool; what others remove meanwhile is fine. Tells errors. */
+static int remove_children(const struct invocation *inv, const char *path)
+{
+	_cleanup_(freep) char *children = NULL;
+	char *cursor, *name;
+	int r = tally_get(inv->tally, path, "pool.children", TALLY_CACHED, &children);
+
+	if (r == -ENOENT)
+		return STATUS_DONE;
+	if (r < 0)
+		return error_get(inv, path, "pool.children", r);
+	cursor = children;
+	while ((name = text_next_line(&cursor))) {
+		_cleanup_(freep) char *child = text_join_path(path, name);
+
+		if (!child)
+			return error_plain(inv, path, -ENOMEM);
+		r = remove_children(inv, child);
+		if (r)
+			return r;
+		r = tally_remove(inv->tally, child, 0);
+		if (r < 0 && r != -ENOENT)
+			return error_remove(inv, child, r);
+	}
+	return STATUS_DONE;
+}
+
+int change_remove(struct invocation *inv)
+{
+	const char *path = inv->args[0];
+	int r = command_open(inv, NULL);
+
+	if (r)
+		return r;
+	if (!strcmp(path, "/"))
+		return error_line(STATUS_ERROR,
+			"/: the root pool cannot be removed; remove the pools below it by name");
+	if (inv->recursive) {
+		r = remove_children(inv, path);
+		if (r)
+			return r;
+	}
+	r = tally_remove(inv->tally, path, 0);
+	return r < 0 ? error_remove(inv, path, r) : STATUS_DONE;
+}
+
+/* ------------------------------------------------------------------ drain, flush, reload */
+
+static int write_any(struct invocation *inv, const char *file)
+{
+	const char *path = inv->args[0];
+	int r = command_open(inv, NULL);
+
+	if (r)
+		return r;
+	r = tally_set(inv->tally, path, file, ANY_VALUE);
+	return r < 0 ? error_set(inv, path, file, ANY_VALUE, r) : STATUS_DONE;
+}
+
+int change_drain(struct invocation *inv)
+{
+	return write_any(inv, "pool.drain");
+}
+
+int change_flush(struct invocation *inv)
+{
+	return write_any(inv, "pool.flush");
+}
+
+/* The daemon keeps the text of what it found in the configuration for the next reader. */
+static int tell_bad_configuration(const struct invocation *inv)
+{
+	_cleanup_(freep) char *text = NULL;
+	char *cursor, *line = NULL;
+
+	if (tally_get(inv->tally, "/", "tallyd.reload", 0, &text) >= 0) {
+		cursor = text;
+		line = text_next_line(&cursor);
+	}
+	if (!line || !*line)
+		line = (char *)"the configuration is wrong, 'tallyd --check-config' shows where";
+	return error_line(STATUS_ERROR, "%s; the old configuration stays", line);
+}
+
+/* Whether the daemon could not be asked, or would not listen; else it was its configuration. */
+static bool is_of_the_asking(int error)
+{
+	return error == -ENOTCONN || error == -ETIMEDOUT || error == -EPERM || error == -EPROTO;
+}
+
+static int reload(const struct invocation *inv)
+{
+	int r = tally_set(inv->tally, "/", "tallyd.reload", ANY_VALUE);
+
+	if (r == 0)
+		return STATUS_DONE;
+	return is_of_the_asking(r) ? error_plain(inv, inv->command, r)
+				   : tell_bad_configuration(inv);
+}
+
+static int reset(const struct invocation *inv, const char *path)
+{
+	_cleanup_(freep) char *value = NULL, *present = NULL;
+	int r;
+
+	/* The pool first, to tell an error of its path from one of the value. */
+	r = tally_get(inv->tally, path, "memory.max", TALLY_CACHED, &present);
+	if (r < 0)
+		return error_get(inv, path, NULL, r);
+	if (asprintf(&value, "reset %s", path) < 0) {
+		value = NULL;
+		return error_plain(inv, path, -ENOMEM);
+	}
+	r = tally_set(inv->tally, "/", "tallyd.reload", value);
+	return r < 0 ? error_set(inv, "/", "tallyd.reload", value, r) : STATUS_DONE;
+}
+
+int change_reload(struct invocation *inv)
+{
+	_cleanup_(freep) char *changes = NULL;
+	int r = command_open(inv, NULL);
+
+	if (!r)
+		r = inv->reset ? reset(inv, inv->reset) : reload(inv);
+	if (r)
+		return r;
+	r = tally_get(inv->tally, "/", "tallyd.reload", 0, &changes);
+	if (r < 0)
+		return error_get(inv, "/", "tallyd.reload", r);
+	fputs(*changes ? changes : "nothing changed\n", stdout);
+	return STATUS_DONE;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * Every error of tallyctl is one line on stderr that says what is wrong (pool, file, value) and
+ * what mends it. libtally gives an errno only; the sentences are here, and where one number stands
+ * for two faults (no such pool, no such file) the daemon is asked once more which it is.
+ */
+
+#include "command.h"
+
+/* Prints "tallyctl: …" as one line, whatever the arguments hold; returns `status`. */
+int error_line(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* All of them take a negative errno, tell it and return STATUS_ERROR. */
+
+/* Of tally_open_with(). */
+int error_open(const char *address, int error);
+
+/* Of tally_get() and tally_attach() (file NULL: the pool alone). */
+int error_get(const struct invocation *inv, const char *path, const char *file, int error);
+
+/* Of tally_set(). */
+int error_set(const struct invocation *inv, const char *path, const char *file, const char *value,
+	int error);
+
+int error_create(const struct invocation *inv, const char *path, int error);
+int error_remove(const struct invocation *inv, const char *path, int error);
+
+/* Of what has neither pool nor file; `subject` says what it was about. */
+int error_plain(const struct invocation *inv, const char *subject, int error);

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The commands that look and change nothing. A tree is read pool by pool while others change it, so
+ * a pool that vanishes between two questions is left out, not an error.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "errors.h"
+#include "output.h"
+#include "text.h"
+#include "walk.h"
+
+static int print_json(struct invocation *inv, const json_t *json)
+{
+	int r = json ? output_json_print(json) : -ENOMEM;
+
+	return r < 0 ? error_plain(inv, inv->command, r) : STATUS_DONE;
+}
+
+/* ------------------------------------------------------------------ status, get */
+
+/* A figure for people, by the name of its key. */
+static const char *format_figure(const char *key, const json_t *value, char buf[OUTPUT_TEXT_MAX])
+{
+	static const char *const bytes[] = {"held", "idle", "overdraft"};
+	uint64_t v = (uint64_t)json_integer_value(value);
+	size_t n = strlen(key);
+
+	if (!json_is_integer(value))
+		return json_is_string(value) ? json_string_value(value) : "";
+	if (n > 5 && !strcmp(key + n - 5, "_usec"))
+		return output_duration(v, buf);
+	if (!strcmp(key, "age"))
+		return output_duration(v > UINT64_MAX / 1000000 ? UINT64_MAX : v * 1000000, buf);
+	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
+		if (!strcmp(key, bytes[i]))
+			return output_bytes(v, buf);
+	snprintf(buf, OUTPUT_TEXT_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	return buf;
+}
+
+static int print_status(const json_t *status)
+{
+	_cleanup_(output_table_freep) struct output_table *table = output_table_new(2, 0);
+	char buf[OUTPUT_TEXT_MAX], label[256];
+	const char *key;
+	json_t *value;
+
+	if (!table)
+		return -ENOMEM;
+	json_object_foreach((json_t *)status, key, value)
+	{
+		size_t n = strlen(key);
+		int length = (int)(n > 5 && !strcmp(key + n - 5, "_usec") ? n - 5 : n);
+
+		snprintf(label, sizeof(label), "%.*s", length, key);
+		if (output_table_add(table, label) < 0 ||
+			output_table_add(table, format_figure(key, value, buf)) < 0)
+			return -ENOMEM;
+	}
+	output_table_print(table);
+	return 0;
+}
+
+int show_status(struct invocation *inv)
+{
+	_cleanup_(freep) char *text = NULL;
+	_cleanup_(json_decrefp) json_t *json = NULL;
+	int r = command_open(inv, NULL);
+
+	if (r)
+		return r;
+	r = tally_get(inv->tally, "/", "tallyd.status", 0, &text);
+	if (r < 0)
+		return error_get(inv, "/", "tallyd.status", r);
+	json = output_json_file("tallyd.status", text);
+	if (inv->json)
+		return print_json(inv, json);
+	r = json ? print_status(json) : -ENOMEM;
+	return r < 0 ? error_plain(inv, inv->command, r) : STATUS_DONE;
+}
+
+int show_get(struct invocation *inv)
+{
+	const char *path = inv->args[0], *file = inv->args[1];
+	_cleanup_(freep) char *text = NULL;
+	_cleanup_(json_decrefp) json_t *json = NULL;
+	int r = command_open(inv, NULL);
+
+	if (r)
+		return r;
+	r = tally_get(inv->tally, path, file, inv->exact ? TALLY_EXACT : 0, &text);
+	if (r < 0)
+		return error_get(inv, path, file, r);
+	if (!inv->json) {
+		fputs(text, stdout);
+		return STATUS_DONE;
+	}
+	json = json_pack("{s:o, s:o, s:o}", "pool", output_json_string(path), "file",
+		output_json_string(file), "value", output_json_file(file, text));
+	return print_json(inv, json);
+}
+
+/* ------------------------------------------------------------------ clients */
+
+static int add_header(struct output_table *table, json_t *client, size_t columns)
+{
+	char label[64];
+	const char *key;
+	json_t *value;
+	size_t i = 0;
+
+	json_object_foreach(client, key, value)
+	{
+		if (i++ == columns)
+			break;
+		snprintf(label, sizeof(label), "%s", key);
+		for (char *s = label; *s; s++)
+			*s = (char)(*s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
+		if (output_table_add(table, label) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* The columns are those of the first session; what a session lacks shows as "-". */
+static int add_client(
+	struct output_table *table, json_t *first, const json_t *client, size_t columns)
+{
+	char buf[OUTPUT_TEXT_MAX];
+	const char *key;
+	json_t *unused;
+	size_t i = 0;
+
+	json_object_foreach(first, key, unused)
+	{
+		const json_t *value = json_object_get(client, key);
+		const char *text = value ? format_figure(key, value, buf) : "-";
+
+		if (i++ == columns)
+			break;
+		if (output_table_add(table, *text ? text : "-") < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int print_clients(const json_t *clients)
+{
+	_cleanup_(output_table_freep) struct output_table *table = NULL;
+	json_t *first = json_array_get(clients, 0), *client, *value;
+	size_t columns = json_object_size(first), i = 0;
+	uint64_t right = 0;
+	const char *key;
+
+	if (!columns)
+		return 0;
+	columns = columns < OUTPUT_COLUMNS_MAX ? columns : OUTPUT_COLUMNS_MAX;
+	json_object_foreach(first, key, value) if (i < columns) right |=
+		(uint64_t)!json_is_string(value) << i++;
+	table = output_table_new(columns, right);
+	if (!table || add_header(table, first, columns) < 0)
+		return -ENOMEM;
+	json_array_foreach(clients, i,
+		client) if (add_client(table, first, client, columns) < 0) return -ENOMEM;
+	output_table_print(table);
+	return 0;
+}
+
+/* Adds the sessions attached to one pool to an array, each with the path of that pool. */
+static int collect_clients(
+	const struct invocation *inv, const char *path, size_t level, void *userdata)
+{
+	_cleanup_(freep) char *text = NULL;
+	_cleanup_(json_decrefp) json_t *clients = NULL;
+	json_t *all = userdata, *client;
+	size_t i;
+	int r;
+
+	(void)level;
+	r = tally_get(inv->tally, path, "pool.clients", 0, &text);
+	if (r < 0)
+		return r;
+	clients = output_json_file("pool.clients", text);
+	json_array_foreach(clients, i,
+		client) if (json_object_set_new(client, "pool", output_json_string(path)) <
+		0) return -ENOMEM;
+	return json_array_extend(all, clients) < 0 ? -ENOMEM : 0;
+}
+
+int show_clients(struct invocation *inv)
+{
+	const char *path = inv->n_args ? inv->args[0] : "/";
+	_cleanup_(json_decrefp) json_t *clients = json_array();
+	int r = command_open(inv, NULL);
+
+	if (r)
+		return r;
+	r = walk_pools(inv, path, WALK_ALL, collect_clients, clients);
+	if (r < 0)
+		return error_get(inv, path, NULL, r);
+	if (inv->json)
+		return print_json(inv, clients);
+	r = print_clients(clients);
+	return r < 0 ? error_plain(inv, inv->command, r) : STATUS_DONE;
+}

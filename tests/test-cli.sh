@@ -1,0 +1,698 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+#
+# tallyctl against a real tallyd: what a person types, what they get to read, and the exit status that
+# their scripts see. Prints TAP. $TALLYD and $TALLYCTL name the programs.
+
+TALLYD=${TALLYD:-./tallyd}
+TALLYCTL=${TALLYCTL:-./tallyctl}
+unset TALLY_ADDRESS RUNTIME_DIRECTORY NOTIFY_SOCKET POSIXLY_CORRECT
+export LC_ALL=C
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/test-cli.XXXXXX") || exit 1
+socket=$work/run/tallyd.sock
+daemon=
+holders=()
+number=0
+
+cleanup() {
+	local pid
+
+	for pid in "${holders[@]}" $daemon; do
+		kill -KILL "$pid" 2>/dev/null
+	done
+	wait 2>/dev/null
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+
+# ------------------------------------------------------------------ helpers
+
+# report STATUS TEXT: one TAP line; a failure shows what the last call of tallyctl did.
+report() {
+	number=$((number + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $number - $2"
+		return
+	fi
+	echo "not ok $number - $2"
+	echo "#   command: ${last[*]@Q}"
+	echo "#   status: $status"
+	sed 's/^/#   stdout: /' "$work/out"
+	sed 's/^/#   stderr: /' "$work/err"
+}
+
+skip() {
+	number=$((number + 1))
+	echo "ok $number - $1 # SKIP $2"
+}
+
+# check TEXT COMMAND ...: the command succeeds.
+check() {
+	local text=$1
+
+	shift
+	"$@" >/dev/null 2>&1
+	report $? "$text"
+}
+
+ctl() {
+	last=("$@")
+	"$TALLYCTL" --socket "$socket" "$@" >"$work/out" 2>"$work/err"
+	status=$?
+}
+
+# works TEXT ARGUMENT ...: status 0, nothing on stderr.
+works() {
+	local text=$1
+
+	shift
+	ctl "$@"
+	[ $status -eq 0 ] && [ ! -s "$work/err" ]
+	report $? "$text"
+}
+
+# prints TEXT OUTPUT ARGUMENT ...: works, and stdout is exactly that.
+prints() {
+	local text=$1 expected=$2
+
+	shift 2
+	ctl "$@"
+	[ $status -eq 0 ] && [ ! -s "$work/err" ] && [ "$(cat "$work/out")" = "$expected" ]
+	report $? "$text"
+}
+
+# shows TEXT REGEX ARGUMENT ...: works, and a line of stdout matches.
+shows() {
+	local text=$1 regex=$2
+
+	shift 2
+	ctl "$@"
+	[ $status -eq 0 ] && [ ! -s "$work/err" ] && grep -Eq -- "$regex" "$work/out"
+	report $? "$text"
+}
+
+told_one_line() {
+	[ "$(wc -l <"$work/err")" -eq 1 ] && grep -q '^tallyctl: ' "$work/err"
+}
+
+# fails STATUS REGEX TEXT ARGUMENT ...: that status, nothing on stdout, one matching line on stderr.
+fails() {
+	local expected=$1 regex=$2 text=$3
+
+	shift 3
+	ctl "$@"
+	[ $status -eq "$expected" ] && [ ! -s "$work/out" ] && told_one_line &&
+		grep -Eq -- "$regex" "$work/err"
+	report $? "$text"
+}
+
+# json TEXT EXPRESSION ARGUMENT ...: works, and the Python expression about the JSON `j` is true.
+json() {
+	local text=$1 expression=$2
+
+	shift 2
+	if ! command -v python3 >/dev/null; then
+		skip "$text" "no python3"
+		return
+	fi
+	ctl --json "$@"
+	[ $status -eq 0 ] && [ ! -s "$work/err" ] &&
+		python3 -c 'import json, sys; j = json.load(open(sys.argv[1], encoding="utf-8"))
+sys.exit(not eval("(" + sys.argv[2] + ")"))' "$work/out" "$expression" 2>>"$work/err"
+	report $? "$text"
+}
+
+get() {
+	"$TALLYCTL" --socket "$socket" get "$1" "$2" 2>/dev/null
+}
+
+# key POOL KEY: a figure of memory.stat.
+key() {
+	get "$1" memory.stat | sed -n "s/^$2 //p"
+}
+
+has() {
+	[ "$(get "$1" "$2")" = "$3" ]
+}
+
+has_key() {
+	[ "$(key "$1" "$2")" = "$3" ]
+}
+
+has_process() {
+	get "$1" cgroup.procs | grep -qx "$2"
+}
+
+# soon COMMAND ...: it succeeds within a second.
+soon() {
+	for _ in $(seq 40); do
+		"$@" && return 0
+		sleep 0.025
+	done
+	return 1
+}
+
+# hold ARGUMENT ...: `run ARGUMENT ... -- sleep 60` in the background; its pid is in $holder.
+hold() {
+	"$TALLYCTL" --socket "$socket" run "$@" -- sleep 60 >"$work/hold.out" 2>"$work/hold.err" &
+	holder=$!
+	holders+=("$holder")
+}
+
+end_holder() {
+	kill -KILL "$1" 2>/dev/null
+	wait "$1" 2>/dev/null
+}
+
+write_config() {
+	cat >"$work/tallyd.conf" <<END
+[stat buffers]
+type = gauge
+unit = bytes
+help = Buffers
+[stat hits]
+type = event
+[pool tenants]
+path = /tenants
+memory.max = 16M
+[pool tenant-a]
+path = /tenants/a
+memory.max = $1
+END
+}
+
+start_daemon() {
+	mkdir "$work/run"
+	"$TALLYD" --config "$work/tallyd.conf" --runtime-dir "$work/run" >"$work/log" 2>&1 &
+	daemon=$!
+	for _ in $(seq 200); do
+		"$TALLYCTL" --socket "$socket" status >/dev/null 2>&1 && return
+		kill -0 $daemon 2>/dev/null || break
+		sleep 0.05
+	done
+	sed 's/^/# /' "$work/log"
+	echo "Bail out! $TALLYD does not serve $socket"
+	exit 1
+}
+
+part() {
+	printf "%${1}s" '' | tr ' ' "${2:-p}"
+}
+
+# ------------------------------------------------------------------ the command line alone
+
+test_usage() {
+	local command
+
+	fails 2 'no command' "no command"
+	fails 2 "unknown command 'frob'" "an unknown command" frob
+	fails 2 "unknown option '--frob'" "an unknown option" --frob status
+	fails 2 "unknown option '-x'" "an unknown letter" -x status
+	fails 2 "unknown option '--frob'" "an unknown option of a command" status --frob
+	fails 2 "'--depth' does not go with" "an option of another command" status --depth 1
+	fails 2 "'--depth' does not go with" "an option of a command in front of it" --depth 1 tree
+	fails 2 "'--json' takes no argument" "an argument too many" --json=1 status
+	fails 2 "needs an argument" "an argument missing" tree --depth
+	fails 2 "needs the path" "an empty socket path" --socket '' status
+
+	shows "--help lists the commands" '^  tree ' --help
+	shows "--version" '^tallyctl [0-9]' --version
+	for command in status tree get set create remove run clients drain flush reload; do
+		shows "$command --help" "^Usage: tallyctl .*$command" $command --help
+	done
+
+	fails 2 "superfluous argument 'x'" "status takes no argument" status x
+	fails 2 "superfluous" "tree takes one pool" tree / /
+	fails 2 "too few" "get wants two arguments" get /
+	fails 2 "superfluous" "get takes one file" get / memory.current memory.max
+	fails 2 "too few" "set wants FILE=VALUE" set /
+	fails 2 "'memory.max' is not FILE=VALUE" "set wants a value" set / memory.max
+	fails 2 "is not FILE=VALUE" "set wants a file" set / =1
+	fails 2 "is not FILE=VALUE" "even before two of =" set / =1=2
+	fails 2 "too few" "create wants a pool" create
+	fails 2 "is not FILE=VALUE" "create wants FILE=VALUE" create /x memory.max
+	fails 2 "too few" "remove wants a pool" remove
+	fails 2 "superfluous" "remove takes one pool" remove /x /y
+	fails 2 "too few" "drain wants a pool" drain
+	fails 2 "too few" "flush wants a pool" flush
+	fails 2 "superfluous" "reload takes no argument" reload /
+	fails 2 "superfluous" "clients takes one pool" clients / /
+
+	for command in 'set / memory.max=max' 'create /x' 'remove /x' 'run / 1K -- true' 'drain /' \
+		'flush /' 'reload'; do
+		fails 2 "--json does not go with" "no JSON of '$command'" --json $command
+	done
+	fails 2 "--save is not available" "set --save" set --save / memory.max=max
+	fails 2 "--force is not available" "remove --force" remove /tenants --force
+	fails 2 "--timeout is not available" "run --timeout 1s" run --timeout 1s / 1K -- true
+	fails 2 "--timeout is not available" "run --timeout=1s" run --timeout=1s / 1K -- true
+	fails 2 "--persistent is not available" "clients --persistent" clients --persistent
+	fails 2 "not available" "run with two pools" run / 1K /tenants 1K -- true
+
+	for command in '' x -1 +1 1.5 1K ' 1' 99999999999999999999; do
+		fails 2 "--depth wants" "tree --depth '$command'" tree --depth "$command"
+	done
+	fails 2 "wants POOL BYTES" "run without anything" run
+	fails 2 "wants POOL BYTES" "run without a pool" run -- true
+	fails 2 "wants POOL BYTES" "run without bytes" run / -- true
+	fails 2 "no '--'" "run without --" run / 1K true
+	fails 2 "no COMMAND" "run without a command" run / 1K --
+	fails 2 "stand before POOL" "run with an option behind BYTES" run / 1K --item buffers -- true
+	for command in '' x K -1 +1 1.5K '1 K' 1KB 0x10 max 1KK; do
+		fails 2 "BYTES wants digits" "run with '$command' bytes" run / "$command" -- true
+	done
+	for command in 8T 8796093022208 9P 16E 99999999999999999999; do
+		fails 2 "BYTES wants less" "run with $command bytes" run / "$command" -- true
+	done
+	for command in '' x -1 256 1.0; do
+		fails 2 "--refused-status wants" "run --refused-status '$command'" \
+			run --refused-status "$command" / 1K -- true
+	done
+}
+
+# ------------------------------------------------------------------ reaching the daemon
+
+# address STATUS REGEX TEXT ADDRESS: `status` with that $TALLY_ADDRESS alone.
+address() {
+	last=("TALLY_ADDRESS=$4" status)
+	TALLY_ADDRESS=$4 "$TALLYCTL" status >"$work/out" 2>"$work/err"
+	status=$?
+	if [ "$1" -eq 0 ]; then
+		[ $status -eq 0 ] && [ ! -s "$work/err" ] && grep -Eq -- "$2" "$work/out"
+	else
+		[ $status -eq "$1" ] && [ ! -s "$work/out" ] && told_one_line &&
+			grep -Eq -- "$2" "$work/err"
+	fi
+	report $? "$3"
+}
+
+test_reaching() {
+	local long
+
+	long=$work/$(part 120)
+	address 0 '^version' "the address of the environment" "unix:$socket"
+	address 1 "no tallyd at unix:$work/none; start it" "no daemon there" "unix:$work/none"
+	address 1 "is no address" "an address of no kind" "tcp:localhost"
+	address 1 "is no address" "no embedded engine" "embedded:"
+	fails 1 "no tallyd at unix:$work/none; start it with 'tallyd'.*--socket" \
+		"--socket where nothing is" --socket "$work/none" status
+	fails 1 "no tallyd at" "--socket names a file" --socket "$work/tallyd.conf" status
+	fails 1 "is no address" "--socket is too long" --socket "$long" status
+	fails 1 "no tallyd at" "--socket behind the command" status --socket "$work/none"
+	last=(status)
+	TALLY_ADDRESS=unix:$work/none "$TALLYCTL" --socket "$socket" status >"$work/out" 2>"$work/err"
+	status=$?
+	report $status "--socket holds over the environment"
+}
+
+test_output() {
+	if [ ! -c /dev/full ]; then
+		skip "a full disk is an error" "no /dev/full"
+		return
+	fi
+	last=(status '>/dev/full')
+	: >"$work/out"
+	"$TALLYCTL" --socket "$socket" status >/dev/full 2>"$work/err"
+	status=$?
+	[ $status -eq 1 ] && told_one_line && grep -q 'cannot write the output' "$work/err"
+	report $? "a full disk is an error"
+}
+
+# ------------------------------------------------------------------ looking
+
+test_looking() {
+	local figure
+
+	for figure in version uptime sessions pools grants refusals drains flushes percpu; do
+		shows "status has $figure" "^$figure +[^ ]" status
+	done
+	json "status as JSON" 'j["pools"] >= 3 and j["uptime_usec"] >= 0 and
+		isinstance(j["version"], str)' status
+	json "--json behind the command" '"sessions" in j' status --json
+
+	ctl tree
+	[ $status -eq 0 ] && [ "$(head -n 1 "$work/out" | cut -d ' ' -f 1)" = / ]
+	report $? "tree begins with the root"
+	shows "an unlimited pool has no bar" '^/ .*limit +max$' tree
+	shows "tree shows a limit and a bar" '^\|?.*a  +held +0  idle +0  limit +4M  \[\.{20}\]$' tree
+	prints "tree --depth 0" "/tenants  held  0  idle  0  limit  16M  [....................]" \
+		tree /tenants --depth 0
+	ctl tree --depth 1
+	[ $status -eq 0 ] && grep -q tenants "$work/out" && ! grep -q -- '- a ' "$work/out"
+	report $? "tree --depth 1"
+	ctl tree
+	! grep -q $'\033' "$work/out"
+	report $? "no colours"
+	json "tree as JSON" '[p["path"] for p in j] == ["/tenants", "/tenants/a"] and
+		[p["limit"] for p in j] == [16 << 20, 4 << 20] and
+		all(p["held"] == 0 for p in j)' tree /tenants
+	json "no limit as JSON" 'j[0]["limit"] == "max"' tree --depth 0
+	fails 1 "/none: no such pool; create it" "tree of no pool" tree /none
+
+	prints "get memory.current" 0 get /tenants memory.current
+	prints "get memory.max" 16777216 get /tenants memory.max
+	prints "get --exact" 0 get /tenants memory.current --exact
+	prints "get of the root" max get / memory.max
+	prints "get pool.children" a get /tenants pool.children
+	prints "get cgroup.procs of a pool without clients" '' get /tenants cgroup.procs
+	shows "get memory.stat" '^held 0$' get /tenants memory.stat
+	shows "get memory.stat has the items" '^buffers 0$' get /tenants memory.stat
+	shows "get memory.events" '^max [0-9]+$' get /tenants memory.events
+	shows "get tallyd.status" '^sessions [0-9]+$' get / tallyd.status
+	json "a number as JSON" 'j == {"pool": "/tenants", "file": "memory.max", "value": 16777216}' \
+		get /tenants memory.max
+	json "max as JSON" 'j["value"] == "max"' get / memory.max
+	json "lines as JSON" 'j["value"] == ["a"]' get /tenants pool.children
+	json "no lines as JSON" 'j["value"] == []' get /tenants cgroup.procs
+	json "key and value as JSON" 'j["value"]["held"] == 0' get /tenants memory.stat
+	fails 1 "/none: no such pool; create it with 'tallyctl create /none'" "get of no pool" \
+		get /none memory.current
+	fails 1 "/tenants: no file 'memory.frob'" "get of no file" get /tenants memory.frob
+	fails 1 "/tenants: no file 'MEMORY.MAX'" "files have one spelling" get /tenants MEMORY.MAX
+	fails 1 "/tenants: no file ''" "get of an empty file name" get /tenants ''
+	fails 1 "/tenants: no file '../a'" "a file is no path" get /tenants ../a
+	fails 1 "no file" "files of the root pool are there alone" get /tenants tallyd.status
+	fails 1 "'pool.drain' cannot be read" "get of a file to be written" get /tenants pool.drain
+	fails 1 "'pool.flush' cannot be read" "get of another" get /tenants pool.flush
+
+	prints "clients of a pool without any" '' clients /tenants
+	json "the same as JSON" 'j == []' clients /tenants
+	fails 1 "/none: no such pool" "clients of no pool" clients /none
+}
+
+# ------------------------------------------------------------------ pools and their names
+
+# The characters in front of the figures, for each line of a tree.
+print_widths() {
+	local LC_ALL=C.UTF-8 line
+
+	while IFS= read -r line; do
+		line=${line%%  held*}
+		echo ${#line}
+	done
+}
+
+test_paths() {
+	local path
+
+	for path in '' a a/b // /a/ //a /a//b /. /.. /tenants/. /tenants/../tenants $'/a\nb' \
+		$'/a\tb' $'/a\x7f' $'/a\x01' ; do
+		fails 1 "is no path of a pool" "no pool can be called ${path@Q}" create "$path"
+	done
+	fails 1 "path is too long" "a part of 256 bytes" create "/$(part 256)"
+	fails 1 "path is too long" "a path of 5000 bytes" create "$(for _ in $(seq 100); do
+		echo -n "/$(part 49)"; done)"
+	fails 1 "is no path" "tree of no path" tree tenants
+	fails 1 "is no path" "get of no path" get tenants memory.max
+	fails 1 "is no path" "set of no path" set tenants memory.max=1M
+	fails 1 "is no path" "remove of no path" remove tenants
+	fails 1 "is no path" "remove --recursive of no path" remove --recursive tenants/
+	fails 1 "is no path" "run in no path" run tenants 1K -- true
+	fails 1 "is no path" "clients of no path" clients tenants
+	fails 1 "is no path" "drain of no path" drain tenants
+	fails 1 "is no path" "flush of no path" flush tenants
+	fails 1 "is no path" "reload --reset of no path" reload --reset tenants
+
+	works "a pool for names" create /names
+	for path in ' ' 'two words' ... .hidden -x '*' 'a=b' "it's" 'back\slash' '"quoted"' '%41' \
+		$'\xc3\xbc\xe2\x98\x83' $'bad\xff\xc3utf8' $'c1\xc2\x9bx' "$(part 255)"; do
+		works "create ${path@Q}" create "/names/$path"
+		prints "get of ${path@Q}" 0 get "/names/$path" memory.current
+		ctl get /names pool.children
+		grep -aqxF -- "$path" "$work/out"
+		report $? "${path@Q} is among the children"
+	done
+	works "tree of odd names" tree /names
+	ctl tree /names
+	grep -aqF $'bad\xff\xc3utf8  ' "$work/out"
+	report $? "invalid UTF-8 is shown as it is"
+	! grep -aq $'\xc2\x9b' "$work/out"
+	report $? "an escape sequence in UTF-8 is not"
+	json "odd names as JSON" '{"/names/\"quoted\"", "/names/back\\slash", "/names/%41",
+		"/names/\u00fc\u2603", "/names/bad\ufffd\ufffdutf8"} <= {p["path"] for p in j}' tree /names
+	LC_ALL=C.UTF-8 ctl tree /names
+	grep -qF $'\xe2\x94\x94\xe2\x94\x80 ' "$work/out"
+	report $? "lines are drawn where the locale has them"
+	[ "$(grep -av 'bad\|c1' "$work/out" | print_widths | sort -u | wc -l)" -eq 1 ]
+	report $? "columns are aligned"
+	works "remove --recursive of odd names" remove --recursive /names
+	fails 1 "/names: no such pool" "they are gone" get /names memory.current
+
+	path=
+	for _ in $(seq 15); do
+		path=$path/$(part 255 d)
+		ctl create "$path"
+	done
+	works "a path of 4095 bytes" create "$path/$(part 254 e)"
+	fails 1 "path is too long" "a path of 4096 bytes" create "$path/$(part 255 f)"
+	works "tree of it" tree
+	json "tree of it as JSON" 'max(len(p["path"]) for p in j) == 4095' tree
+	works "remove --recursive of it" remove "/$(part 255 d)" --recursive
+}
+
+test_pools() {
+	works "create" create /p
+	fails 1 "/p: the pool is there already" "create twice" create /p
+	fails 1 "is there already" "create of the root" create /
+	fails 1 "/q/r: there is no pool /q .*'tallyctl create /q'" "create without a parent" \
+		create /q/r
+	works "create with a value" create /p/a memory.max=1M
+	prints "the value is set" 1048576 get /p/a memory.max
+	fails 1 "'x' is no value of memory.max" "create with a bad value" create /p/b memory.max=x
+	fails 1 "/p/b: no such pool" "then there is no pool" get /p/b memory.max
+	fails 1 "no file 'frob'" "create with a bad file" create /p/b frob=1
+	fails 1 "/p/b: no such pool" "then there is none either" get /p/b memory.max
+	works "a second child" create /p/b
+	works "a grandchild" create /p/b/c
+
+	fails 1 "/p: the pool is in use: it has 2 children and 0 .*--recursive" "remove a parent" \
+		remove /p
+	fails 1 "/none: no such pool" "remove no pool" remove /none
+	fails 1 "/none: no such pool" "remove --recursive no pool" remove --recursive /none
+	fails 1 "root pool cannot be removed" "remove the root" remove /
+	fails 1 "root pool cannot be removed" "remove --recursive the root" remove / --recursive
+	works "it harms nobody" get /p/b/c memory.current
+	works "remove a leaf" remove /p/b/c
+	works "remove --recursive" remove /p --recursive
+	fails 1 "/p: no such pool" "all are gone" tree /p
+}
+
+test_values() {
+	local value
+
+	works "a pool for values" create /v memory.max=7M
+	while read -r value bytes; do
+		works "memory.max=$value" set /v "memory.max=$value"
+		prints "it reads $bytes" "$bytes" get /v memory.max
+	done <<-'END'
+		max max
+		0 0
+		4096 4096
+		64K 65536
+		64k 65536
+		3M 3145728
+		2G 2147483648
+		1T 1099511627776
+		1P 1125899906842624
+		15E 17293822569102704640
+		18446744073709551614 18446744073709551614
+		0007 7
+	END
+	works "white space around a value" set /v $'memory.max= \t5M \n'
+	prints "it is ignored" 5242880 get /v memory.max
+	for value in '' ' ' x -1 +1 1.5M '1 M' 1MB 1KK K 0x10 1e6 MAX max1 '1M 2M' 1,000 =1; do
+		fails 1 "/v: .* is no value of memory.max; give bytes" \
+			"memory.max=${value@Q} is refused" set /v "memory.max=$value"
+	done
+	for value in 18446744073709551615 18446744073709551616 16E 16384P 99999999999999999999; do
+		fails 1 "/v: '$value' is too large for memory.max" "memory.max=$value is too large" \
+			set /v "memory.max=$value"
+	done
+	fails 1 "is no value" "a value of two lines is told in one" set /v $'memory.max=1\n2'
+	prints "the old value stays" 5242880 get /v memory.max
+	fails 1 "/v: 'memory.current' cannot be written" "a file to be read" set /v memory.current=1
+	fails 1 "'memory.stat' cannot be written" "another" set /v memory.stat=1
+	fails 1 "'cgroup.procs' cannot be written" "a third" set /v cgroup.procs=1
+	fails 1 "/v: no file 'memory.frob'" "set of no file" set /v memory.frob=1
+	fails 1 "no file 'tallyd.reload'" "set of a file of the root" set /v tallyd.reload=1
+	fails 1 "/none: no such pool" "set of no pool" set /none memory.max=1
+	works "several values" set /v memory.max=1M memory.max=2M
+	prints "the last one holds" 2097152 get /v memory.max
+	fails 1 "'x' is no value" "the second is bad" set /v memory.max=3M memory.max=x
+	prints "the first one is set" 3145728 get /v memory.max
+	ctl remove /v
+}
+
+test_vanishing() {
+	local writer failed=0
+
+	ctl create /w
+	(
+		while :; do
+			"$TALLYCTL" --socket "$socket" create /w/x
+			"$TALLYCTL" --socket "$socket" create /w/x/y
+			"$TALLYCTL" --socket "$socket" remove --recursive /w/x
+		done >/dev/null 2>&1
+	) &
+	writer=$!
+	holders+=("$writer")
+	for _ in $(seq 40); do
+		ctl tree /w
+		[ $status -eq 0 ] && [ ! -s "$work/err" ] || { failed=1; break; }
+	done
+	report $failed "tree while pools come and go"
+	end_holder $writer
+	ctl remove --recursive /w
+}
+
+# ------------------------------------------------------------------ charges
+
+test_run() {
+	local reference first fds
+
+	sleep 60 &
+	reference=$!
+	holders+=("$reference")
+	hold /tenants/a 3M
+	first=$holder
+	check "the process is attached under its own pid" soon has_process /tenants/a "$first"
+	check "it is COMMAND now" soon grep -q sleep "/proc/$first/comm"
+	prints "it holds the charge" 3145728 get /tenants/a memory.current
+	prints "so does the parent" 3145728 get /tenants memory.current
+	prints "and the root" 3145728 get / memory.current
+	fds=$(($(ls "/proc/$first/fd" | wc -l) - $(ls "/proc/$reference/fd" | wc -l)))
+	check "one descriptor more than without" [ "$fds" -eq 1 ]
+	end_holder "$reference"
+	shows "tree shows what is held" 'a  +held +3M .*limit +4M  \[#{15}' tree
+	json "tree as JSON, held" 'j[1]["held"] == 3 << 20' tree /tenants
+	shows "clients has a header" '^ *SESSION  NAME .* HELD ' clients
+	shows "clients shows the session" "^ *[0-9]+  sleep  +$first .* 3M " clients /tenants/a
+	json "clients as JSON" "len(j) == 1 and j[0]['pid'] == $first and j[0]['name'] == 'sleep' and
+		j[0]['uid'] == $(id -u) and j[0]['held'] == 3 << 20 and
+		j[0]['pool'] == '/tenants/a'" clients /tenants/a
+	json "clients of a parent are those below it" "[c['pid'] for c in j] == [$first]" clients /
+	prints "no client is attached to the parent itself" '' get /tenants pool.clients
+	fails 1 "in use: it has 0 children and 1 attached process; end" "remove a pool in use" \
+		remove /tenants/a
+	fails 1 "/tenants/a: the pool is in use" "remove --recursive above it" \
+		remove --recursive /tenants
+
+	fails 75 "/tenants/a: 2M does not fit: memory.max of /tenants/a is 4M, held 3M" \
+		"over the limit" run /tenants/a 2M -- true
+	fails 9 "does not fit" "--refused-status" run --refused-status 9 /tenants/a 2M -- true
+	prints "a refused charge leaves nothing" 3145728 get /tenants/a memory.current
+	ctl get /tenants/a memory.events
+	grep -q '^max [1-9]' "$work/out"
+	report $? "a refusal is counted"
+	works "what fits exactly fits" run /tenants/a 1M -- true
+	works "a pool beside" create /tenants/b
+	ctl set /tenants memory.max=3M
+	fails 75 "/tenants/b: 1M does not fit: memory.max of /tenants is 3M" "over the parent's limit" \
+		run /tenants/b 1M -- true
+	ctl set /tenants memory.max=16M
+
+	works "drain" drain /tenants
+	check "no idle credit is left" has_key /tenants/a stock 0
+	prints "what is held stays" 3145728 get /tenants/a memory.current
+	works "flush" flush /tenants
+	fails 1 "/none: no such pool" "drain of no pool" drain /none
+	fails 1 "/none: no such pool" "flush of no pool" flush /none
+
+	end_holder "$first"
+	check "a killed process gives all back" soon has / memory.current 0
+	check "and is attached no more" has /tenants/a cgroup.procs ''
+	prints "and is no client any more" '' clients /tenants/a
+
+	hold --item buffers /tenants/b 64k
+	check "a charge with an item" soon has_key /tenants/b buffers 65536
+	check "it is held too" has_key /tenants/b held 65536
+	check "the parent has it" has_key /tenants buffers 65536
+	end_holder "$holder"
+	check "the item goes with the process" soon has_key /tenants buffers 0
+	fails 1 "there is no item 'frob'" "an unknown item" run --item frob /tenants/b 1K -- true
+	fails 1 "there is no item ''" "an empty item" run --item '' /tenants/b 1K -- true
+	fails 1 "'hits' counts events" "an event item" run --item hits /tenants/b 1K -- true
+
+	ctl run /tenants/b 4K -- sh -c 'exit 42'
+	[ $status -eq 42 ]
+	report $? "the status is that of COMMAND"
+	prints "arguments are passed on as they are" 'a b||--|--item|' \
+		run /tenants/b 0 -- printf '%s|' 'a b' '' -- --item
+	fails 127 "frobnicate: no such command" "no such command" run /tenants/b 1K -- frobnicate
+	fails 127 "no such command" "no such file" run /tenants/b 1K -- "$work/none"
+	fails 127 "no such command" "an empty command" run /tenants/b 1K -- ''
+	fails 126 "tallyd.conf: cannot be run" "a file that is no program" \
+		run /tenants/b 1K -- "$work/tallyd.conf"
+	check "then nothing is held" soon has /tenants/b memory.current 0
+	fails 1 "/none: no such pool" "run makes no pool" run /none 1K -- true
+
+	printf '#!/bin/sh\nexec sleep 60\n' >"$work/my 100% tool"
+	chmod +x "$work/my 100% tool"
+	"$TALLYCTL" --socket "$socket" run /tenants/b 1K -- "$work/my 100% tool" &
+	holder=$!
+	holders+=("$holder")
+	check "a script is attached" soon has_process /tenants/b "$holder"
+	json "its name is decoded" 'j[0]["name"] == "my 100% tool"' clients /tenants/b
+	shows "in the table too" 'my 100% tool' clients /tenants/b
+	end_holder "$holder"
+	cp "$work/my 100% tool" "$work/$(part 100 n)"
+	"$TALLYCTL" --socket "$socket" run /tenants/b 1K -- "$work/$(part 100 n)" &
+	holder=$!
+	holders+=("$holder")
+	check "a long name is cut, not refused" soon has_process /tenants/b "$holder"
+	end_holder "$holder"
+	soon has /tenants/b cgroup.procs ''
+	works "then its pool can be removed" remove /tenants/b
+}
+
+# ------------------------------------------------------------------ configuration
+
+test_reload() {
+	prints "reload without a change" "nothing changed" reload
+	write_config 5M
+	shows "reload says what changed" '/tenants/a' reload
+	prints "the new value holds" 5242880 get /tenants/a memory.max
+	write_config 5X
+	fails 1 "tallyd\.conf:[0-9]+.*; the old configuration stays" "reload of a bad file" reload
+	prints "the old value stays" 5242880 get /tenants/a memory.max
+	echo 'frob = 1' >>"$work/tallyd.conf"
+	fails 1 "tallyd\.conf" "reload of another bad file" reload
+	rm "$work/tallyd.conf"
+	fails 1 "tallyd\.conf.*; the old configuration stays" "reload of no file" reload
+	write_config 6M
+	works "set at run time" set /tenants/a memory.max=2M
+	works "reload" reload
+	prints "what was set at run time holds" 2097152 get /tenants/a memory.max
+	fails 1 "/none: no such pool" "reload --reset of no pool" reload --reset /none
+	shows "reload --reset" '/tenants/a' reload --reset /tenants/a
+	prints "the file's value holds again" 6291456 get /tenants/a memory.max
+	works "a pool with a blank in its name" create '/two words' memory.max=1M
+	shows "reload --reset of it" '^/two words.* max$' reload --reset '/two words'
+	prints "it is unlimited again" max get '/two words' memory.max
+}
+
+test_stopped() {
+	kill -KILL $daemon
+	wait $daemon 2>/dev/null
+	daemon=
+	fails 1 "no tallyd at unix:$socket; start it" "status once the daemon is gone" status
+	fails 1 "no tallyd at" "get, too" get / memory.current
+	fails 1 "no tallyd at" "and run" run / 1K -- true
+}
+
+write_config 4M
+start_daemon
+test_usage
+test_reaching
+test_output
+test_looking
+test_paths
+test_pools
+test_values
+test_vanishing
+test_run
+test_reload
+test_stopped
+echo "1..$number"
