@@ -68,7 +68,7 @@ static void drop(struct attachment *a)
 }
 
 int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,
-	uint32_t *ret_extent, int ret_fds[static 2])
+	uint32_t *ret_extent)
 {
 	struct attachment *a = attachment_find(s, number);
 	int r;
@@ -95,7 +95,7 @@ int attachment_open(struct session *s, uint64_t number, struct pool *pool, struc
 	}
 	TAILQ_INSERT_TAIL(&s->attachments, a, entry);
 	s->n_attachments++;
-	r = key_new(a, 0, ret_key, ret_extent, ret_fds);
+	r = key_new(a, 0, ret_key, ret_extent);
 	if (r < 0) {
 		drop(a);
 		return r;
@@ -105,8 +105,7 @@ int attachment_open(struct session *s, uint64_t number, struct pool *pool, struc
 	return 0;
 }
 
-int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent,
-	int ret_fds[static 2])
+int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent)
 {
 	struct key *k;
 
@@ -117,7 +116,7 @@ int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, ui
 			return 0;
 		}
 	collect_run(a->session);
-	return key_new(a, item, ret_key, ret_extent, ret_fds);
+	return key_new(a, item, ret_key, ret_extent);
 }
 
 /* Idle credit beyond what was granted came from uncharging too much. */

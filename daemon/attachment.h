@@ -36,16 +36,15 @@ struct attachment *attachment_find(struct session *s, uint64_t number);
 
 /*
  * Attaches to a pool; the key of (attachment, none) in *ret_key. The same number again gives the
- * same answer. An extent that has to be sent comes with its number and descriptors (0: none).
+ * same answer. An extent that has to be sent comes with its number (0: none).
  * -EPROTO: the number was used before; -ENOSPC: no key is left; -ENOMEM, and what growing the
  * segment or the ledger may say.
  */
 int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,
-	uint32_t *ret_extent, int ret_fds[static 2]);
+	uint32_t *ret_extent);
 
 /* The key of (attachment, item), made at its first use; else as attachment_open(). */
-int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent,
-	int ret_fds[static 2]);
+int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, uint32_t *ret_extent);
 
 /* Gives back all rows of the attachment, now or as soon as no intent is open there, and answers. */
 void attachment_detach(struct attachment *a, const struct wire_detach *m);

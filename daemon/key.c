@@ -38,8 +38,9 @@ static int make_room(struct session *s)
 }
 
 /* More keys: the next extent, to be sent to the client. */
-static int extend(struct session *s, uint32_t *ret_extent, int ret_fds[static 2])
+static int extend(struct session *s, uint32_t *ret_extent)
 {
+	int *fds = s->extent_fds[s->segment.n_extents];
 	uint32_t before = s->segment.n_keys;
 	int r;
 
@@ -48,7 +49,7 @@ static int extend(struct session *s, uint32_t *ret_extent, int ret_fds[static 2]
 	r = make_room(s);
 	if (r < 0)
 		return r;
-	r = segment_extend(&s->segment, 0, PERCPU_ATOMIC, ret_fds);
+	r = segment_extend(&s->segment, 0, PERCPU_ATOMIC, fds);
 	if (r < 0)
 		return r;
 	*ret_extent = s->segment.n_extents - 1;
@@ -60,8 +61,7 @@ static int extend(struct session *s, uint32_t *ret_extent, int ret_fds[static 2]
 	return 0;
 }
 
-int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent,
-	int ret_fds[static 2])
+int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent)
 {
 	struct session *s = a->session;
 	struct ledger *l = s->manager->ledger;
@@ -76,7 +76,7 @@ int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret
 	if (r < 0)
 		return r;
 	if (s->n_free_keys == 0) {
-		r = extend(s, &extent, ret_fds);
+		r = extend(s, &extent);
 		if (r < 0) {
 			ledger_free(l, row);
 			return r;

@@ -20,11 +20,10 @@ struct key {
 
 /*
  * A key for (attachment, item), with its row live, added to the attachment. An extent that has to
- * be sent to the client comes with its number and descriptors (0: none). -ENOSPC: no key is left;
- * -ENOMEM, and what growing the segment or the ledger may say.
+ * be sent to the client comes with its number (0: none); its descriptors are the session's.
+ * -ENOSPC: no key is left; -ENOMEM, and what growing the segment or the ledger may say.
  */
-int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent,
-	int ret_fds[static 2]);
+int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent);
 
 /* Frees it, its row and its number. Returns NULL. */
 struct key *key_free(struct key *k);

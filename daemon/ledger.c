@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "core/util.h"
 
@@ -40,33 +39,21 @@ struct ledger {
 	uint64_t used;
 };
 
-static uint64_t count_live(const struct ledger_row *rows, size_t n)
-{
-	uint64_t live = 0;
-
-	for (size_t i = 0; i < n; i++)
-		live += ledger_read(&rows[i])->state == LEDGER_LIVE;
-	return live;
-}
-
-/* How many live rows an earlier daemon left behind. A file that is none of ours counts as empty. */
+/* How many live rows an earlier daemon left behind; a file that is none of ours counts as empty. It
+ * is read, not mapped: what was never written there must not cost a page now. */
 static uint64_t look_back(int fd)
 {
+	_cleanup_(freep) struct ledger_row *rows = malloc(CHUNK_BYTES);
 	struct ledger_header h;
-	struct stat st;
 	uint64_t live = 0;
-	void *rows;
+	ssize_t n;
 
-	if (fstat(fd, &st) < 0 || (size_t)st.st_size < HEADER_BYTES + CHUNK_BYTES ||
-		pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != LEDGER_MAGIC ||
-		h.version != LEDGER_VERSION || h.row_bytes != sizeof(struct ledger_row))
+	if (!rows || pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != LEDGER_MAGIC ||
+		h.version != LEDGER_VERSION || h.row_bytes != sizeof(*rows))
 		return 0;
-	rows = mmap(
-		NULL, (size_t)st.st_size - HEADER_BYTES, PROT_READ, MAP_PRIVATE, fd, HEADER_BYTES);
-	if (rows == MAP_FAILED)
-		return 0;
-	live = count_live(rows, ((size_t)st.st_size - HEADER_BYTES) / sizeof(struct ledger_row));
-	munmap(rows, (size_t)st.st_size - HEADER_BYTES);
+	for (off_t at = HEADER_BYTES; (n = pread(fd, rows, CHUNK_BYTES, at)) > 0; at += n)
+		for (size_t i = 0; i < (size_t)n / sizeof(*rows); i++)
+			live += ledger_read(&rows[i])->state == LEDGER_LIVE;
 	return live;
 }
 

@@ -3,6 +3,7 @@
 #include "message.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -46,25 +47,58 @@ static bool on_hello(struct session *s, const union message_buffer *m, const cha
 	return true;
 }
 
+/* Copies of an extent's descriptors, to be sent. */
+static int copy_extent(const struct session *s, uint32_t extent, int ret_fds[static 2])
+{
+	_cleanup_(close_fdp) int rw = fcntl(s->extent_fds[extent][0], F_DUPFD_CLOEXEC, 0);
+	_cleanup_(close_fdp) int ro = fcntl(s->extent_fds[extent][1], F_DUPFD_CLOEXEC, 0);
+
+	if (rw < 0 || ro < 0)
+		return -errno;
+	ret_fds[0] = take_fd(&rw);
+	ret_fds[1] = take_fd(&ro);
+	return 0;
+}
+
+/* An extent that cannot be sent now is asked for by the client, when it finds no place for the key.
+ */
 static void send_key(struct session *s, uint32_t type, uint64_t cookie, uint64_t attachment,
-	int status, const struct key *k, uint32_t extent, int fds[static 2])
+	uint32_t item, int status, const struct key *k, uint32_t extent)
 {
 	struct wire_key_is answer = {.h = WIRE_HEADER(type, struct wire_key_is, cookie),
 		.status = status,
-		.attachment = attachment};
+		.attachment = attachment,
+		.item = item};
+	int fds[2] = {-1, -1};
 
 	if (status == 0) {
 		answer.key = k->number;
-		answer.item = k->item;
-		answer.extent = extent;
+		if (extent && copy_extent(s, extent, fds) == 0)
+			answer.extent = extent;
 	}
 	packet_send(s, &answer, sizeof(answer), fds, answer.extent ? 2 : 0);
+}
+
+static bool on_extent(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct wire_extent_is answer = {
+		.h = WIRE_HEADER(WIRE_EXTENT_IS, struct wire_extent_is, m->h.cookie),
+		.extent = m->extent.extent};
+	int fds[2] = {-1, -1};
+
+	(void)strings;
+	if (m->extent.extent == 0 || m->extent.extent >= s->segment.n_extents)
+		answer.status = -ENOENT;
+	else
+		answer.status = copy_extent(s, m->extent.extent, fds);
+	packet_send(s, &answer, sizeof(answer), fds, answer.status == 0 ? 2 : 0);
+	return true;
 }
 
 static bool on_attach(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	struct pool_tree *tree = s->manager->tree;
-	int fds[2] = {-1, -1}, r;
+	int r;
 	struct key *k = NULL;
 	uint32_t extent = 0;
 	struct pool *p;
@@ -76,10 +110,10 @@ static bool on_attach(struct session *s, const union message_buffer *m, const ch
 	else
 		r = pool_find(tree, strings[0], &p);
 	if (r >= 0)
-		r = attachment_open(s, m->attach.attachment, p, &k, &extent, fds);
+		r = attachment_open(s, m->attach.attachment, p, &k, &extent);
 	if (r == -EPROTO)
 		return false;
-	send_key(s, WIRE_ATTACHED, m->h.cookie, m->attach.attachment, r, k, extent, fds);
+	send_key(s, WIRE_ATTACHED, m->h.cookie, m->attach.attachment, 0, r, k, extent);
 	return true;
 }
 
@@ -111,7 +145,7 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 {
 	struct attachment *a = attachment_find(s, m->key.attachment);
 	const struct item_table *items = &s->manager->items;
-	int fds[2] = {-1, -1}, r = 0;
+	int r = 0;
 	struct key *k = NULL;
 	uint32_t extent = 0;
 
@@ -122,8 +156,8 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 		items->items[m->key.item].type != ITEM_GAUGE)
 		r = -EINVAL;
 	else
-		r = attachment_key(a, m->key.item, &k, &extent, fds);
-	send_key(s, WIRE_KEYED, m->h.cookie, m->key.attachment, r, k, extent, fds);
+		r = attachment_key(a, m->key.item, &k, &extent);
+	send_key(s, WIRE_KEYED, m->h.cookie, m->key.attachment, m->key.item, r, k, extent);
 	return true;
 }
 
@@ -277,6 +311,7 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_DETACH] = on_detach,
 	[WIRE_FORGET] = on_forget,
 	[WIRE_KEY] = on_key,
+	[WIRE_EXTENT] = on_extent,
 	[WIRE_CHARGE] = on_charge,
 	[WIRE_RING] = on_ring,
 	[WIRE_ITEM] = on_item,

@@ -17,6 +17,7 @@ union message_buffer {
 	struct wire_detach detach;
 	struct wire_forget forget;
 	struct wire_key key;
+	struct wire_extent extent;
 	struct wire_charge charge;
 	struct wire_ring ring;
 	struct wire_get get;

@@ -77,6 +77,19 @@ int queue_append(struct request *r, struct pool *at)
 	return 0;
 }
 
+/* To the end of another pool's queue. */
+static int move(struct request *r, struct pool *to)
+{
+	struct queue *q = queue_at(r->queue->queues, to);
+
+	if (!q)
+		return -ENOMEM;
+	queue_leave(r);
+	r->queue = q;
+	TAILQ_INSERT_TAIL(&q->requests, r, entry);
+	return 0;
+}
+
 void queue_leave(struct request *r)
 {
 	struct queue *q = r->queue;
@@ -89,14 +102,9 @@ void queue_leave(struct request *r)
 		free_queue(q);
 }
 
-/*
- * Those whose time is over go; then the head is served, and only the head: who comes behind it
- * waits, however little it needs. Returns the pool at which the head does not fit, NULL when the
- * queue is gone.
- */
-static struct pool *serve(struct queue *q)
+static void expire(struct queue *q)
 {
-	struct pool *pool = pool_ref(q->pool), *failed = NULL;
+	struct pool *pool = q->pool;
 	uint64_t now = manager_now();
 	struct request *r, *next;
 
@@ -105,14 +113,48 @@ static struct pool *serve(struct queue *q)
 		if (r->deadline_usec <= now)
 			request_refuse(r, pool, -ETIMEDOUT);
 	}
+}
+
+/* The lowest pool from the request's up to `top` at which it does not fit; NULL: none. */
+static struct pool *blocked_at(const struct request *r, const struct pool *top)
+{
+	struct pool *p = r->key->attachment->pool;
+
+	for (; p; p = p == top ? NULL : p->parent) {
+		uint64_t max = atomic_load(&p->counter.max), usage = counter_read(&p->counter);
+
+		if (usage > max || r->need > max - usage)
+			return p;
+	}
+	return NULL;
+}
+
+/*
+ * Only the head is served: who comes behind it waits, however little it needs. But a head that
+ * another pool's limit holds up waits there, and one that meets a queue further up stands behind
+ * that. Returns the pool at which the head does not fit, NULL when the queue is gone.
+ */
+static struct pool *serve(struct queue *q)
+{
+	struct pool *pool = pool_ref(q->pool), *to = NULL;
+
+	expire(q);
 	while (pool->queue) {
-		q = pool->queue;
-		if (!request_try(TAILQ_FIRST(&q->requests), &failed))
+		struct request *r = TAILQ_FIRST(&((struct queue *)pool->queue)->requests);
+
+		to = blocked_at(r, pool);
+		if (to == pool)
 			break;
-		failed = NULL;
+		if (!to && pool->parent)
+			to = queue_above(pool->parent);
+		if (!to && request_try(r, &to))
+			continue;
+		if (move(r, to) < 0)
+			break;
+		to = NULL;
 	}
 	pool_unref(pool);
-	return failed;
+	return to;
 }
 
 static void serve_all(struct queues *all, void (*then)(struct queue *q, struct pool *failed))

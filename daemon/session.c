@@ -75,6 +75,10 @@ static void release(struct session *s)
 {
 	s->collect = collect_free(s->collect);
 	attachment_release_all(s);
+	for (uint32_t e = 1; e < s->segment.n_extents; e++) {
+		close_fd(s->extent_fds[e][0]);
+		close_fd(s->extent_fds[e][1]);
+	}
 	segment_unmap(&s->segment);
 	free(s->keys);
 	free(s->free_keys);

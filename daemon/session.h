@@ -47,6 +47,8 @@ struct session {
 	STAILQ_HEAD(, packet) packets; /* answers that the socket would not take yet */
 
 	struct segment segment;
+	/* Of extents 1, 2, …: a client may have had no room for them when they were sent. */
+	int extent_fds[SEGMENT_EXTENTS][2];
 	struct key **keys;   /* by number; room for segment.n_keys + 1 */
 	uint32_t *free_keys; /* numbers, a stack */
 	uint32_t n_free_keys, n_forgotten_keys;

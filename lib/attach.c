@@ -14,26 +14,49 @@
 
 static const char *const no_strings[WIRE_STRINGS_MAX];
 
-/* After a wait that was too short: the answer may still make the attachment. What is asked later is
- * heard later, so this undoes it. */
+/* After an attach that failed on this side: its answer may still come and make the attachment. What
+ * is asked later is heard later, so this undoes it. */
 static void abandon(struct tally *t, uint64_t attachment)
 {
 	struct wire_detach m = {.h = WIRE_HEADER(WIRE_DETACH, struct wire_detach, 0),
 		.attachment = attachment,
 		.flags = WIRE_DETACH_LAST};
 
-	link_send(&t->link, &m, sizeof(m), link_now() + CLIENT_WAIT_USEC);
+	link_send_nowait(&t->link, &m, sizeof(m));
 }
 
-/* Makes the key of an answer the handle's. */
-static int adopt_key(struct tally_pool *p, const struct wire_key_is *answer)
+static struct tally_pool *find_pool(struct tally *t, uint64_t attachment)
 {
-	struct client_key *k = client_key(p->tally, answer->key);
+	struct tally_pool *p;
 
-	if (!k)
-		return -EPROTO;
-	key_open(k, p->attachment);
-	atomic_store(&p->key[answer->item], answer->key);
+	TAILQ_FOREACH (p, &t->pools, entry)
+		if (p->attachment == attachment)
+			return p;
+	return NULL;
+}
+
+/* Once only: charges may be using the key already when the same answer comes again. */
+int client_adopt_key(struct tally *t, const struct wire_key_is *answer)
+{
+	struct tally_pool *p = find_pool(t, answer->attachment);
+	struct client_key *k;
+
+	if (!p || answer->item > ITEM_MAX)
+		return 0;
+	if (answer->status < 0) {
+		atomic_store(&p->asked[answer->item],
+			answer->status == -EINVAL ? CLIENT_NO_SUCH_ITEM : CLIENT_NOT_ASKED);
+		return 0;
+	}
+	k = client_key(t, answer->key);
+	if (!k) {
+		atomic_store(&p->asked[answer->item], CLIENT_NOT_ASKED);
+		return -ENXIO;
+	}
+	if (atomic_load(&p->key[answer->item]) == WORD_KEY_VOID) {
+		key_open(k, p->attachment);
+		atomic_store(&p->key[answer->item], answer->key);
+	}
 	return 0;
 }
 
@@ -49,41 +72,69 @@ static struct tally_pool *new_handle(struct tally *t, const char *path)
 	p->refs = 1;
 	for (unsigned i = 0; i <= ITEM_MAX; i++)
 		p->key[i] = WORD_KEY_VOID;
-	pthread_mutex_init(&p->lock, NULL);
 	memcpy(p->path, path, n);
 
 	pthread_mutex_lock(&t->lock);
 	p->attachment = ++t->last_attachment;
+	TAILQ_INSERT_TAIL(&t->pools, p, entry);
 	pthread_mutex_unlock(&t->lock);
 	return p;
 }
 
 void client_free_pool(struct tally_pool *p)
 {
-	pthread_mutex_destroy(&p->lock);
 	client_unref(p->tally);
 	free(p);
+}
+
+/* Takes the handle's keys away for good, and closes them; returns what lay in their reserves. */
+static uint64_t void_keys(struct tally_pool *p)
+{
+	struct tally *t = p->tally;
+	uint64_t dropped = 0;
+
+	pthread_mutex_lock(&t->lock);
+	atomic_store(&p->detached, true);
+	TAILQ_REMOVE(&t->pools, p, entry);
+	for (unsigned item = 0; item <= ITEM_MAX; item++) {
+		uint32_t number = atomic_exchange(&p->key[item], WORD_KEY_VOID);
+
+		if (number != WORD_KEY_VOID)
+			dropped += key_close(client_key(t, number));
+	}
+	pthread_mutex_unlock(&t->lock);
+	return dropped;
+}
+
+/* Asks for a key; a second time when it came before the extent in which it has its place. */
+static int ask(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX])
+{
+	struct wire_key_is answer;
+	int r = client_call(t, type, fixed, n_fixed, strings, &answer, sizeof(answer));
+
+	if (r == -ENXIO) {
+		r = client_fetch_extents(t, answer.key);
+		if (r == 0)
+			r = client_call(t, type, fixed, n_fixed, strings, &answer, sizeof(answer));
+	}
+	return r < 0 ? r : answer.status;
 }
 
 int client_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret)
 {
 	const char *strings[WIRE_STRINGS_MAX] = {path};
 	struct wire_attach m = {.flags = flags & TALLY_CREATE ? WIRE_ATTACH_CREATE : 0};
-	struct wire_key_is answer;
 	struct tally_pool *p = new_handle(t, path);
 	int r;
 
 	if (!p)
 		return -ENOMEM;
 	m.attachment = p->attachment;
-	r = client_call(t, WIRE_ATTACH, &m, sizeof(m), strings, &answer, sizeof(answer), NULL);
-	if (r == 0)
-		r = answer.status;
-	if (r == 0)
-		r = adopt_key(p, &answer);
-	else if (r == -ETIMEDOUT)
-		abandon(t, p->attachment);
+	r = ask(t, WIRE_ATTACH, &m, sizeof(m), strings);
 	if (r < 0) {
+		void_keys(p);
+		abandon(t, p->attachment);
 		client_free_pool(p);
 		return r;
 	}
@@ -91,51 +142,50 @@ int client_attach(struct tally *t, const char *path, uint64_t flags, struct tall
 	return 0;
 }
 
-static int ask_for_key(struct tally_pool *p, tally_item item)
-{
-	struct wire_key m = {.attachment = p->attachment, .item = item};
-	struct wire_key_is answer;
-	int r = client_call(
-		p->tally, WIRE_KEY, &m, sizeof(m), no_strings, &answer, sizeof(answer), NULL);
-
-	if (r == 0)
-		r = answer.status;
-	if (r == 0 && answer.item != item)
-		r = -EPROTO;
-	return r < 0 ? r : adopt_key(p, &answer);
-}
-
 int client_key_of(struct tally_pool *p, tally_item item, struct client_key **ret)
 {
+	struct wire_key m = {.attachment = p->attachment, .item = item};
 	uint32_t number = atomic_load(&p->key[item]);
-	int r = 0;
 
 	if (number == WORD_KEY_VOID) {
-		pthread_mutex_lock(&p->lock);
-		if (atomic_load(&p->detached))
-			r = -ENODEV;
-		else if (atomic_load(&p->key[item]) == WORD_KEY_VOID)
-			r = ask_for_key(p, item);
+		int r = ask(p->tally, WIRE_KEY, &m, sizeof(m), no_strings);
+
+		if (r < 0)
+			return r;
 		number = atomic_load(&p->key[item]);
-		pthread_mutex_unlock(&p->lock);
 	}
-	if (r == 0)
-		*ret = client_key(p->tally, number);
-	return r;
+	if (number == WORD_KEY_VOID)
+		return -ENODEV;
+	*ret = client_key(p->tally, number);
+	return 0;
 }
 
-/* Voids the handle's keys and closes them; returns what lay in their reserves. */
-static uint64_t void_keys(struct tally_pool *p)
+int client_key_of_nowait(struct tally_pool *p, tally_item item, struct client_key **ret)
 {
-	uint64_t dropped = 0;
+	struct wire_key m = {.h = WIRE_HEADER(WIRE_KEY, struct wire_key, 0),
+		.attachment = p->attachment,
+		.item = item};
+	uint32_t number;
+	uint8_t asked;
+	int r;
 
-	for (unsigned item = 0; item <= ITEM_MAX; item++) {
-		uint32_t number = atomic_exchange(&p->key[item], WORD_KEY_VOID);
-
-		if (number != WORD_KEY_VOID)
-			dropped += key_close(client_key(p->tally, number));
+	if (atomic_load(&p->key[item]) == WORD_KEY_VOID)
+		link_read_nowait(&p->tally->link);
+	number = atomic_load(&p->key[item]);
+	if (number != WORD_KEY_VOID) {
+		*ret = client_key(p->tally, number);
+		return 0;
 	}
-	return dropped;
+	asked = CLIENT_NO_SUCH_ITEM;
+	if (atomic_compare_exchange_strong(&p->asked[item], &asked, CLIENT_NOT_ASKED))
+		return -EINVAL;
+	asked = CLIENT_NOT_ASKED;
+	if (!atomic_compare_exchange_strong(&p->asked[item], &asked, CLIENT_ASKED))
+		return -EAGAIN;
+	r = link_send_nowait(&p->tally->link, &m, sizeof(m));
+	if (r < 0)
+		atomic_store(&p->asked[item], CLIENT_NOT_ASKED);
+	return r < 0 ? r : -EAGAIN;
 }
 
 void client_detach(struct tally_pool *p, bool last)
@@ -144,13 +194,10 @@ void client_detach(struct tally_pool *p, bool last)
 	struct wire_detach m = {.attachment = p->attachment, .flags = last ? WIRE_DETACH_LAST : 0};
 	struct wire_done done;
 
-	if (client_check(t) < 0)
+	if (client_check(t) == -ECHILD)
 		return;
-	pthread_mutex_lock(&p->lock);
-	atomic_store(&p->detached, true);
 	m.dropped = void_keys(p);
-	pthread_mutex_unlock(&p->lock);
-	client_call(t, WIRE_DETACH, &m, sizeof(m), no_strings, &done, sizeof(done), NULL);
+	client_call(t, WIRE_DETACH, &m, sizeof(m), no_strings, &done, sizeof(done));
 }
 
 void client_forget(struct tally_pool *p)

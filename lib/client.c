@@ -17,14 +17,16 @@
 #define DEFAULT_ADDRESS "unix:/run/tallyd/tallyd.sock"
 #define BYE_USEC UINT64_C(1000000)
 
-/* A request that waits for its answer, on the asker's stack. */
+/* A request that waits for its answer, on the asker's stack. Whoever reads the answer allocates
+ * nothing: it may be a thread that charges. */
 struct call {
 	TAILQ_ENTRY(call) entry;
 	uint64_t cookie;
 	void *answer;
 	size_t n_answer;
-	char **ret_text; /* NULL: no text is wanted */
-	int error;       /* the answer came, and could not be taken */
+	char *text;  /* room for WIRE_TEXT_MAX bytes; NULL: no text is wanted */
+	int text_fd; /* a longer one is here */
+	int error;   /* the answer came, and could not be taken */
 	_Atomic uint64_t done;
 };
 
@@ -40,80 +42,95 @@ struct client_key *client_key(struct tally *t, uint32_t number)
 	return &t->keys[e][i];
 }
 
+static size_t size_of_keys(uint32_t extent)
+{
+	return ((size_t)SEGMENT_FIRST_KEYS << (extent - 1)) * sizeof(struct client_key);
+}
+
 /* The client's side of the keys comes first: a key that has words has that too. */
 static int take_extent(struct tally *t, uint32_t extent, const int *fds)
 {
-	uint32_t first = t->segment.n_keys + 1, n = SEGMENT_FIRST_KEYS << (extent - 1);
+	uint32_t first = t->segment.n_keys + 1;
 	struct client_key *keys;
 	int r;
 
+	if (fds[0] < 0 || fds[1] < 0)
+		return -EMFILE;
 	if (extent != t->segment.n_extents || extent >= SEGMENT_EXTENTS)
 		return -EPROTO;
-	keys = calloc(n, sizeof(*keys));
-	if (!keys)
-		return -ENOMEM;
+	keys = mmap(NULL, size_of_keys(extent), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		-1, 0);
+	if (keys == MAP_FAILED)
+		return -errno;
+	for (uint32_t i = 0; i < size_of_keys(extent) / sizeof(*keys); i++) {
+		keys[i].tally = t;
+		keys[i].number = first + i;
+	}
 	t->keys[extent] = keys;
 	r = segment_map(&t->segment, fds);
 	if (r < 0) {
 		t->keys[extent] = NULL;
-		free(keys);
-		return r;
+		munmap(keys, size_of_keys(extent));
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		keys[i].tally = t;
-		keys[i].number = first + i;
-		keys[i].words = segment_key(&t->segment, first + i);
-	}
-	return 0;
+	return r;
 }
 
-static int read_text(const struct wire_text *m, size_t n, int fd, char **ret)
+static int take_base(struct tally *t, int *fds)
 {
-	_cleanup_(freep) char *text = NULL;
+	if (fds[0] < 0 || fds[1] < 0 || fds[2] < 0)
+		return -EMFILE;
+	t->event_fd = take_fd(&fds[2]);
+	return segment_map(&t->segment, fds);
+}
 
-	if (m->length > SIZE_MAX - 1 || (!m->in_memfd && m->length != n - sizeof(*m)) ||
-		(m->in_memfd && fd < 0))
+static int take_key(struct tally *t, const struct wire_key_is *m, const int *fds)
+{
+	int r = m->extent ? take_extent(t, m->extent, fds) : 0;
+
+	return r < 0 ? r : client_adopt_key(t, m);
+}
+
+static int take_text(struct call *c, const struct wire_text *m, size_t n, int *fds)
+{
+	if (!c || !c->text || m->status != 0)
+		return 0;
+	if (m->in_memfd) {
+		c->text_fd = take_fd(&fds[0]);
+		return c->text_fd < 0 ? -EMFILE : 0;
+	}
+	if (m->length != n - sizeof(*m) || m->length > WIRE_TEXT_MAX)
 		return -EPROTO;
-	text = malloc(m->length + 1);
-	if (!text)
-		return -ENOMEM;
-	if (!m->in_memfd)
-		memcpy(text, m + 1, m->length);
-	else if (pread(fd, text, m->length, 0) != (ssize_t)m->length)
-		return -EPROTO;
-	text[m->length] = '\0';
-	*ret = take_ptr(text);
+	memcpy(c->text, m + 1, m->length);
 	return 0;
 }
 
-/* What an answer brings besides its fixed part. The lock is held. */
+/* What an answer brings besides its fixed part. */
 static int take_extras(struct tally *t, struct call *c, const void *message, size_t n, int *fds)
 {
-	const struct wire_header *h = message;
+	const struct wire_extent_is *extent = message;
 
-	if (h->type == WIRE_ATTACHED || h->type == WIRE_KEYED) {
-		uint32_t extent = ((const struct wire_key_is *)message)->extent;
-
-		return extent ? take_extent(t, extent, fds) : 0;
+	switch (((const struct wire_header *)message)->type) {
+	case WIRE_WELCOME:
+		return ((const struct wire_welcome *)message)->status == 0 ? take_base(t, fds) : 0;
+	case WIRE_ATTACHED:
+	case WIRE_KEYED:
+		return take_key(t, message, fds);
+	case WIRE_EXTENT_IS:
+		return extent->status == 0 ? take_extent(t, extent->extent, fds) : 0;
+	case WIRE_TEXT:
+		return take_text(c, message, n, fds);
+	default:
+		return 0;
 	}
-	if (h->type == WIRE_WELCOME && ((const struct wire_welcome *)message)->status == 0) {
-		t->event_fd = take_fd(&fds[2]);
-		return segment_map(&t->segment, fds);
-	}
-	if (h->type == WIRE_TEXT && c && c->ret_text &&
-		((const struct wire_text *)message)->status == 0)
-		return read_text(message, n, fds[0], c->ret_text);
-	return 0;
 }
 
-static void on_message(void *userdata, const void *message, size_t n, int *fds, unsigned n_fds)
+static void on_message(void *userdata, const void *message, size_t n, int *fds)
 {
 	const struct wire_header *h = message;
 	struct tally *t = userdata;
 	struct call *c;
 	int r;
 
-	(void)n_fds;
 	if (h->type == WIRE_GRANT) {
 		const struct wire_grant *g = message;
 		struct client_key *k = client_key(t, g->key);
@@ -123,20 +140,31 @@ static void on_message(void *userdata, const void *message, size_t n, int *fds, 
 		return;
 	}
 
-	pthread_mutex_lock(&t->lock);
 	TAILQ_FOREACH (c, &t->calls, entry)
 		if (c->cookie == h->cookie)
 			break;
 	r = take_extras(t, c, message, n, fds);
-	if (c) {
-		TAILQ_REMOVE(&t->calls, c, entry);
-		c->error = r;
-		memcpy(c->answer, message, c->n_answer < n ? c->n_answer : n);
-		atomic_store(&c->done, 1);
-	}
+	if (!c)
+		return;
+	TAILQ_REMOVE(&t->calls, c, entry);
+	c->error = r;
+	memcpy(c->answer, message, c->n_answer < n ? c->n_answer : n);
+	atomic_store(&c->done, 1);
+	link_wake(&t->link, &c->done);
+}
+
+static bool lock(void *userdata, bool wait)
+{
+	struct tally *t = userdata;
+
+	return (wait ? pthread_mutex_lock(&t->lock) : pthread_mutex_trylock(&t->lock)) == 0;
+}
+
+static void unlock(void *userdata)
+{
+	struct tally *t = userdata;
+
 	pthread_mutex_unlock(&t->lock);
-	if (c)
-		link_wake(&t->link, &c->done);
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -169,15 +197,18 @@ static bool end_call(struct tally *t, struct call *c)
 	return done;
 }
 
-static int call_until(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
-	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
-	char **ret_text, uint64_t deadline_usec)
+static int send_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed, uint64_t cookie,
+	const char *const strings[static WIRE_STRINGS_MAX], uint64_t deadline_usec)
 {
-	struct call c = {.answer = ret_answer, .n_answer = n_answer, .ret_text = ret_text};
 	_cleanup_(freep) void *buf = NULL;
 	size_t size = n_fixed;
 	int r;
 
+	if (!strings[0]) {
+		*(struct wire_header *)fixed = (struct wire_header){
+			.size = (uint32_t)n_fixed, .type = type, .cookie = cookie};
+		return link_send(&t->link, fixed, n_fixed, deadline_usec);
+	}
 	for (unsigned i = 0; i < WIRE_STRINGS_MAX && strings[i]; i++)
 		size += strlen(strings[i]) + 1;
 	if (size > WIRE_MAX)
@@ -185,28 +216,97 @@ static int call_until(struct tally *t, uint32_t type, void *fixed, size_t n_fixe
 	buf = malloc(size);
 	if (!buf)
 		return -ENOMEM;
+	r = wire_pack(buf, fixed, n_fixed, type, cookie, strings);
+	return r < 0 ? r : link_send(&t->link, buf, (size_t)r, deadline_usec);
+}
 
-	begin_call(t, &c);
-	r = wire_pack(buf, fixed, n_fixed, type, c.cookie, strings);
+static int call_until(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], struct call *c, uint64_t deadline_usec)
+{
+	int r;
+
+	begin_call(t, c);
+	r = send_call(t, type, fixed, n_fixed, c->cookie, strings, deadline_usec);
 	if (r >= 0)
-		r = link_send(&t->link, buf, (size_t)r, deadline_usec);
-	if (r >= 0)
-		r = link_wait(&t->link, &c.done, 0, deadline_usec);
-	if (end_call(t, &c))
-		return c.error;
-	return r < 0 && atomic_load(&t->closed) ? -ENODEV : r;
+		r = link_wait(&t->link, &c->done, 0, deadline_usec);
+	if (end_call(t, c))
+		return c->error;
+	return r == -ENOTCONN && atomic_load(&t->closed) ? -ENODEV : r;
 }
 
 int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
-	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
-	char **ret_text)
+	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer)
 {
+	struct call c = {.answer = ret_answer, .n_answer = n_answer, .text_fd = -1};
 	int r = client_check(t);
 
 	if (r < 0)
 		return r;
-	return call_until(t, type, fixed, n_fixed, strings, ret_answer, n_answer, ret_text,
-		link_now() + CLIENT_WAIT_USEC);
+	return call_until(t, type, fixed, n_fixed, strings, &c, link_now() + CLIENT_WAIT_USEC);
+}
+
+static int read_text(int fd, uint64_t length, char **ret)
+{
+	_cleanup_(freep) char *text = length < SIZE_MAX ? malloc(length + 1) : NULL;
+
+	if (!text)
+		return -ENOMEM;
+	for (uint64_t done = 0; done < length;) {
+		ssize_t n = pread(fd, text + done, length - done, (off_t)done);
+
+		if (n <= 0)
+			return n < 0 ? -errno : -EPROTO;
+		done += (uint64_t)n;
+	}
+	text[length] = '\0';
+	*ret = take_ptr(text);
+	return 0;
+}
+
+int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret)
+{
+	const char *strings[WIRE_STRINGS_MAX] = {path, file};
+	_cleanup_(freep) char *text = malloc(WIRE_TEXT_MAX + 1);
+	_cleanup_(close_fdp) int fd = -1;
+	struct wire_get m = {.flags = flags};
+	struct wire_text answer;
+	struct call c = {
+		.answer = &answer, .n_answer = sizeof(answer), .text = text, .text_fd = -1};
+	int r = client_check(t);
+
+	if (r < 0)
+		return r;
+	if (!text)
+		return -ENOMEM;
+	r = call_until(t, WIRE_GET, &m, sizeof(m), strings, &c, link_now() + CLIENT_WAIT_USEC);
+	fd = c.text_fd;
+	if (r < 0 || answer.status < 0)
+		return r < 0 ? r : answer.status;
+	if (fd >= 0)
+		return read_text(fd, answer.length, ret);
+	text[answer.length] = '\0';
+	*ret = take_ptr(text);
+	return 0;
+}
+
+int client_fetch_extents(struct tally *t, uint32_t key)
+{
+	static const char *const none[WIRE_STRINGS_MAX];
+
+	while (!client_key(t, key)) {
+		struct wire_extent m = {0};
+		struct wire_extent_is answer;
+		int r;
+
+		pthread_mutex_lock(&t->lock);
+		m.extent = t->segment.n_extents;
+		pthread_mutex_unlock(&t->lock);
+		r = client_call(t, WIRE_EXTENT, &m, sizeof(m), none, &answer, sizeof(answer));
+		/* Another thread may have been faster. */
+		if (!client_key(t, key) && (r < 0 || answer.status < 0))
+			return r < 0 ? r : answer.status;
+	}
+	return 0;
 }
 
 /* ------------------------------------------------------------------ opening and closing */
@@ -251,8 +351,8 @@ static int say_hello(struct tally *t, const char *name, uint64_t deadline_usec)
 	struct wire_hello hello = {.version = WIRE_VERSION};
 	const char *strings[WIRE_STRINGS_MAX] = {name};
 	struct wire_welcome w;
-	int r = call_until(
-		t, WIRE_HELLO, &hello, sizeof(hello), strings, &w, sizeof(w), NULL, deadline_usec);
+	struct call c = {.answer = &w, .n_answer = sizeof(w), .text_fd = -1};
+	int r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 
 	if (r < 0)
 		return r;
@@ -273,8 +373,9 @@ static void free_tally(struct tally *t)
 	/* In a child nothing of it is mapped, and another mapping may lie there by now. */
 	if (t->mapped_by == getpid())
 		segment_unmap(&t->segment);
-	for (unsigned e = 0; e < SEGMENT_EXTENTS; e++)
-		free(t->keys[e]);
+	for (uint32_t e = 1; e < SEGMENT_EXTENTS; e++)
+		if (t->keys[e])
+			munmap(t->keys[e], size_of_keys(e));
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -283,14 +384,18 @@ int client_open(const struct tally_options *o, struct tally **ret)
 {
 	uint64_t timeout = o->connect_timeout_usec ? o->connect_timeout_usec : CLIENT_WAIT_USEC;
 	uint64_t deadline = link_now() + timeout;
-	const char *path, *name = o->name ? o->name : program_invocation_short_name;
+	char name[WIRE_NAME_MAX + 1];
+	const char *path;
 	struct tally *t;
 	int r;
 
 	if (o->flags & TALLY_FAIL_OPEN)
 		return -EOPNOTSUPP;
-	if (o->flags || o->fail_open_max || o->config || strlen(name) > WIRE_NAME_MAX)
+	if (o->flags || o->fail_open_max || o->config ||
+		(o->name && strlen(o->name) > WIRE_NAME_MAX))
 		return -EINVAL;
+	/* A name that was asked for is taken whole or not at all; the program's is only shown. */
+	snprintf(name, sizeof(name), "%s", o->name ? o->name : program_invocation_short_name);
 	r = parse_address(o->address, &path);
 	if (r < 0)
 		return r;
@@ -299,10 +404,12 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	if (!t)
 		return -ENOMEM;
 	t->refs = 1;
-	t->link = (struct link){.fd = -1, .on_message = on_message, .userdata = t};
+	t->link = (struct link){.fd = -1,
+		.owner = {.on_message = on_message, .lock = lock, .unlock = unlock, .userdata = t}};
 	t->event_fd = -1;
 	t->mapped_by = getpid();
 	TAILQ_INIT(&t->calls);
+	TAILQ_INIT(&t->pools);
 	pthread_mutex_init(&t->lock, NULL);
 	r = make_live(&t->live);
 	if (r >= 0)
@@ -335,11 +442,11 @@ void client_close(struct tally *t)
 	static const char *const none[WIRE_STRINGS_MAX];
 	struct wire_bye bye = {0};
 	struct wire_done done;
+	struct call c = {.answer = &done, .n_answer = sizeof(done), .text_fd = -1};
 
 	if (client_check(t) == 0 && !atomic_exchange(&t->closed, true)) {
 		atomic_store(&t->live->n_cpus, 0);
-		call_until(t, WIRE_BYE, &bye, sizeof(bye), none, &done, sizeof(done), NULL,
-			link_now() + BYE_USEC);
+		call_until(t, WIRE_BYE, &bye, sizeof(bye), none, &c, link_now() + BYE_USEC);
 		link_shut(&t->link);
 	}
 	client_unref(t);

@@ -49,9 +49,19 @@ struct tally {
 	struct client_key *keys[SEGMENT_EXTENTS]; /* of extents 1, 2, …; they never move */
 	_Atomic uint64_t last_ring_usec;
 	_Atomic bool closed;
-	pthread_mutex_t lock; /* of all below */
+	/* Of all below, and of who opens and closes keys. Signal handlers only try to take it: that
+	 * is one compare-and-swap. */
+	pthread_mutex_t lock;
 	TAILQ_HEAD(, call) calls;
+	TAILQ_HEAD(, tally_pool) pools; /* that are not detached */
 	uint64_t last_cookie, last_attachment;
+};
+
+/* Whether the key of an item has been asked for by a charge that may not wait. */
+enum client_asked {
+	CLIENT_NOT_ASKED,
+	CLIENT_ASKED,
+	CLIENT_NO_SUCH_ITEM, /* so it was answered, and nobody has been told yet */
 };
 
 /* A handle. */
@@ -62,8 +72,9 @@ struct tally_pool {
 	struct tally *tally;
 	_Atomic uint32_t refs;
 	_Atomic bool detached;
+	_Atomic uint8_t asked[ITEM_MAX + 1]; /* enum client_asked */
 	uint64_t attachment;
-	pthread_mutex_t lock; /* of asking for further keys */
+	TAILQ_ENTRY(tally_pool) entry; /* in the tally */
 	char path[];
 };
 
@@ -78,12 +89,22 @@ int client_check(const struct tally *t);
 
 /*
  * Sends a request and waits for its answer: `fixed` is the request's struct, its header is filled
- * in. Strings end with NULL. The answer's fixed part goes into `ret_answer` (n_answer bytes); of a
- * TEXT the text comes in *ret_text if that is asked for.
+ * in. Strings end with NULL. The answer's fixed part goes into `ret_answer` (n_answer bytes).
+ * Allocates nothing if there are no strings.
  */
 int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
-	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
-	char **ret_text);
+	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer);
+
+/* GET; the text is to be freed. */
+int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret);
+
+/* Maps extents until the key has a place: those that were sent when they could not be received. */
+int client_fetch_extents(struct tally *t, uint32_t key);
+
+/* The client's side of a key; NULL: it has no place (yet). */
+struct client_key *client_key(struct tally *t, uint32_t number);
+
+/* ------------------------------------------------------------------ attach.c */
 
 int client_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret);
 /* Gives everything back; `last`: no other handle names the attachment. */
@@ -95,5 +116,9 @@ void client_free_pool(struct tally_pool *p);
 /* The key of (attachment, item), asked for at its first use. -EINVAL: no gauge of that number. */
 int client_key_of(struct tally_pool *p, tally_item item, struct client_key **ret);
 
-/* The client's side of a key; NULL: no such key. */
-struct client_key *client_key(struct tally *t, uint32_t number);
+/* The same without waiting: -EAGAIN when it has been asked for. Async-signal-safe. */
+int client_key_of_nowait(struct tally_pool *p, tally_item item, struct client_key **ret);
+
+/* An answer with a key has come: makes it the handle's. The lock is held. -ENXIO: it has no place.
+ */
+int client_adopt_key(struct tally *t, const struct wire_key_is *answer);

@@ -186,18 +186,16 @@ static __attribute__((noinline)) int try_charge_slow(
 {
 	NO_CANCELLATION;
 	struct client_key *k;
-	uint32_t number;
 	int r = check_charge(p, bytes);
 
 	if (r < 0 || bytes == 0)
 		return r;
-	number = key_word(p, item);
-	if (number == WORD_KEY_VOID)
-		return -EAGAIN;
-	k = client_key(p->tally, number);
+	r = client_key_of_nowait(p, item, &k);
+	if (r < 0)
+		return r;
 	if (key_take(k, bytes))
 		return 0;
-	link_read_grants(&p->tally->link);
+	link_read_nowait(&p->tally->link);
 	if (key_take(k, bytes))
 		return 0;
 	return key_ask_nowait(k, p->attachment, bytes);
@@ -296,7 +294,7 @@ _public_ int tally_item_lookup(struct tally *t, const char *name, tally_item *re
 
 	if (!name)
 		return -EINVAL;
-	r = client_call(t, WIRE_ITEM, &m, sizeof(m), strings, &answer, sizeof(answer), NULL);
+	r = client_call(t, WIRE_ITEM, &m, sizeof(m), strings, &answer, sizeof(answer));
 	if (r == 0)
 		r = answer.status;
 	if (r == 0)
@@ -308,21 +306,11 @@ _public_ int tally_get(
 	struct tally *t, const char *path, const char *file, uint64_t flags, char **ret_text)
 {
 	NO_CANCELLATION;
-	const char *strings[WIRE_STRINGS_MAX] = {path, file};
-	_cleanup_(freep) char *text = NULL;
-	struct wire_get m = {.flags = flags};
-	struct wire_text answer;
-	int r;
 
 	if (!path || !file || (flags & ~(TALLY_EXACT | TALLY_RATELIMITED | TALLY_CACHED)) ||
 		(flags & (flags - 1)))
 		return -EINVAL;
-	r = client_call(t, WIRE_GET, &m, sizeof(m), strings, &answer, sizeof(answer), &text);
-	if (r == 0)
-		r = answer.status;
-	if (r == 0)
-		*ret_text = take_ptr(text);
-	return r;
+	return client_get(t, path, file, flags, ret_text);
 }
 
 /* A request with strings that is answered by DONE. */
@@ -330,7 +318,7 @@ static int ask_done(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 	const char *const strings[static WIRE_STRINGS_MAX])
 {
 	struct wire_done answer;
-	int r = client_call(t, type, fixed, n_fixed, strings, &answer, sizeof(answer), NULL);
+	int r = client_call(t, type, fixed, n_fixed, strings, &answer, sizeof(answer));
 
 	return r < 0 ? r : answer.status;
 }

@@ -153,6 +153,7 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 
 void key_open(struct client_key *k, uint64_t attachment)
 {
+	k->words = segment_key(&k->tally->segment, k->number);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
 		atomic_store(&k->words->accepted[lane], 0);

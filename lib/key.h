@@ -38,7 +38,7 @@ struct key_request {
 };
 
 struct client_key {
-	struct segment_key *words;
+	struct segment_key *words; /* since it was first opened */
 	struct tally *tally;
 	uint32_t number;
 	_Atomic uint64_t attachment; /* 0: none has the key */

@@ -194,33 +194,64 @@ static unsigned take_fds(struct msghdr *msg, int fds[static WIRE_FDS_MAX])
 	return (unsigned)n;
 }
 
-/* Reads one message into the buffer and passes it on. -EAGAIN: there is none; -ENOTCONN. */
-static int read_one(struct link *l, void *buf, size_t size)
+/* Whether the next message can be handled without waiting; then the lock that it needs is held. */
+static bool lock_for_next(struct link *l, bool *ret_locked)
+{
+	struct wire_header h;
+
+	*ret_locked = false;
+	if (recv(l->fd, &h, sizeof(h), MSG_DONTWAIT | MSG_PEEK) != sizeof(h) ||
+		h.type == WIRE_GRANT)
+		return true;
+	*ret_locked = l->owner.lock(l->owner.userdata, false);
+	return *ret_locked;
+}
+
+/* Receives a message into the reader's buffer; returns its size. -EAGAIN: there is none; -ENOTCONN:
+ * the daemon is gone, or what comes is not the protocol. */
+static ssize_t receive(struct link *l, int fds[static WIRE_FDS_MAX])
 {
 	union {
 		char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov = {.iov_base = buf, .iov_len = size};
+	struct iovec iov = {.iov_base = l->buf, .iov_len = WIRE_MAX};
 	struct msghdr msg = {.msg_iov = &iov,
 		.msg_iovlen = 1,
 		.msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf)};
-	int fds[WIRE_FDS_MAX] = {-1, -1, -1};
-	unsigned n_fds;
 	ssize_t n = recvmsg(l->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	unsigned n_fds;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return -EAGAIN;
 	if (n <= 0)
 		return -ENOTCONN;
+	/* Fewer descriptors than were sent (this process has too many) is the owner's affair. */
 	n_fds = take_fds(&msg, fds);
-	if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-		wire_check_answer(buf, (size_t)n, n_fds) == 0)
-		l->on_message(l->userdata, buf, (size_t)n, fds, n_fds);
-	for (unsigned i = 0; i < n_fds; i++)
+	if ((msg.msg_flags & MSG_TRUNC) || wire_check_answer(l->buf, (size_t)n, n_fds) < 0)
+		return -ENOTCONN;
+	return n;
+}
+
+/* Reads one message and has it handled; `locked`: the owner's lock is held, and will be released.
+ */
+static int read_one(struct link *l, bool locked)
+{
+	const struct link_owner *o = &l->owner;
+	int fds[WIRE_FDS_MAX] = {-1, -1, -1};
+	ssize_t n = receive(l, fds);
+
+	if (n >= 0) {
+		if (!locked && ((const struct wire_header *)(void *)l->buf)->type != WIRE_GRANT)
+			locked = o->lock(o->userdata, true);
+		o->on_message(o->userdata, l->buf, (size_t)n, fds);
+	}
+	if (locked)
+		o->unlock(o->userdata);
+	for (unsigned i = 0; i < WIRE_FDS_MAX; i++)
 		close_fd(fds[i]);
-	return 0;
+	return n < 0 ? (int)n : 0;
 }
 
 /* The reader's turn: until its own answer is there, the time is over, or the daemon is gone. */
@@ -229,7 +260,7 @@ static void read_for_all(
 {
 	while (atomic_load(word) == seen && !atomic_load(&l->lost)) {
 		struct pollfd p = {.fd = l->fd, .events = POLLIN};
-		int r = read_one(l, l->buf, WIRE_MAX), ms;
+		int r = read_one(l, false), ms;
 
 		if (r == -ENOTCONN)
 			lose(l);
@@ -273,17 +304,17 @@ int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint6
 	return r;
 }
 
-void link_read_grants(struct link *l)
+void link_read_nowait(struct link *l)
 {
-	int saved = errno;
-	struct wire_grant g; /* no larger buffer: a signal's stack may be small */
+	int saved = errno, r = 0;
+	bool locked;
 
 	if (atomic_load(&l->lost) || !become_reader(l))
 		return;
-	while (recv(l->fd, &g.h, sizeof(g.h), MSG_DONTWAIT | MSG_PEEK) == sizeof(g.h) &&
-		g.h.type == WIRE_GRANT)
-		if (read_one(l, &g, sizeof(g)) < 0)
-			break;
+	while (r == 0 && lock_for_next(l, &locked))
+		r = read_one(l, locked);
+	if (r == -ENOTCONN)
+		lose(l);
 	stop_reading(l);
 	errno = saved;
 }

@@ -15,10 +15,18 @@
 
 #include "core/wire.h"
 
-/* A message that came, with its descriptors: those taken are set to -1, the others are closed.
- * Called for GRANTs from link_read_grants() too, and then no lock may be taken. */
-typedef void (*link_message_fn)(
-	void *userdata, const void *message, size_t n, int *fds, unsigned n_fds);
+/*
+ * What the owner of a link does with messages. All but GRANTs concern more than one word, and are
+ * handled under a lock of the owner's.
+ */
+struct link_owner {
+	/* Descriptors that are taken are set to -1, the others are closed afterwards. */
+	void (*on_message)(void *userdata, const void *message, size_t n, int *fds);
+	/* False: somebody has it, and `wait` is not set; that way it must be async-signal-safe. */
+	bool (*lock)(void *userdata, bool wait);
+	void (*unlock)(void *userdata);
+	void *userdata;
+};
 
 struct link {
 	int fd;
@@ -27,8 +35,7 @@ struct link {
 	_Atomic uint32_t waiters;
 	_Atomic bool lost;
 	char *buf; /* of WIRE_MAX bytes, the reader's */
-	link_message_fn on_message;
-	void *userdata;
+	struct link_owner owner;
 };
 
 /* Connects to the path, before `deadline_usec`. -ENOTCONN: nobody listens there; -EACCES; … */
@@ -51,9 +58,9 @@ int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint6
  * Async-signal-safe. */
 void link_wake(struct link *l, const void *word);
 
-/* Reads the GRANTs that have come, as long as they are first in line, without waiting and without a
- * lock. Async-signal-safe, errno is kept. */
-void link_read_grants(struct link *l);
+/* Reads what has come without waiting for anything, be it a lock: what cannot be handled now stays
+ * for later. Async-signal-safe, errno is kept. */
+void link_read_nowait(struct link *l);
 
 /* CLOCK_MONOTONIC in microseconds. Async-signal-safe. */
 uint64_t link_now(void);

@@ -172,11 +172,9 @@ static int peek_cpus(int fd, uint32_t *ret)
 	struct segment_header h;
 	ssize_t n = pread(fd, &h, offsetof(struct segment_header, touched), 0);
 
-	if (n < 0)
-		return -errno;
-	if ((size_t)n < offsetof(struct segment_header, touched) || h.magic != SEGMENT_MAGIC_RW ||
-		h.version != SEGMENT_VERSION || h.kind != PERCPU_ATOMIC || h.n_cpus == 0 ||
-		h.n_cpus > UINT16_MAX)
+	if (n < 0 || (size_t)n < offsetof(struct segment_header, touched) ||
+		h.magic != SEGMENT_MAGIC_RW || h.version != SEGMENT_VERSION ||
+		h.kind != PERCPU_ATOMIC || h.n_cpus == 0 || h.n_cpus > UINT16_MAX)
 		return -EPROTO;
 	*ret = h.n_cpus;
 	return 0;
@@ -254,9 +252,8 @@ bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, ui
 	do {
 		if (word_key(w) != key)
 			return false;
-		total = word_bytes(w) + bytes;
-		if (total > WORD_BYTES_MAX)
-			total = WORD_BYTES_MAX;
+		total = word_bytes(w);
+		total = bytes > WORD_BYTES_MAX - total ? WORD_BYTES_MAX : total + bytes;
 	} while (!atomic_compare_exchange_weak(
 		&k->reserve, &w, word_make(key, total, word_parity(w))));
 	*ret_bytes = total;

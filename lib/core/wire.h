@@ -12,6 +12,7 @@
  *   DETACH                    DONE
  *   FORGET                    -
  *   KEY                       KEYED                 as ATTACHED
+ *   EXTENT                    EXTENT_IS             rw and ro of that extent, once more
  *   CHARGE                    GRANT
  *   RING                      -
  *   ITEM name                 ITEM_IS
@@ -41,6 +42,7 @@ enum wire_type {
 	WIRE_DETACH,
 	WIRE_FORGET,
 	WIRE_KEY,
+	WIRE_EXTENT,
 	WIRE_CHARGE,
 	WIRE_RING,
 	WIRE_ITEM,
@@ -54,6 +56,7 @@ enum wire_type {
 	WIRE_WELCOME = 64,
 	WIRE_ATTACHED,
 	WIRE_KEYED,
+	WIRE_EXTENT_IS,
 	WIRE_GRANT,
 	WIRE_ITEM_IS,
 	WIRE_TEXT,
@@ -118,6 +121,19 @@ struct wire_key {
 	uint64_t attachment;
 	uint32_t item;
 	uint32_t reserved;
+};
+
+/* An extent that was sent and did not arrive: the client had no descriptor free, or no memory. */
+struct wire_extent {
+	struct wire_header h;
+	uint32_t extent;
+	uint32_t reserved;
+};
+
+struct wire_extent_is {
+	struct wire_header h;
+	int32_t status;
+	uint32_t extent;
 };
 
 #define WIRE_CHARGE_QUEUE UINT32_C(1) /* wait in the pool's queue until the deadline */
