@@ -20,12 +20,16 @@ struct drainer {
 	bool stop;
 };
 
-static void carry_out(struct drainer_word *w)
+static void carry_out(struct drainer_batch *b)
 {
-	if (w->op == DRAINER_TAKE)
-		w->done = stock_take(w->slot, w->cpu, w->key, w->bytes, w->parity) == 0;
-	else
-		w->done = stock_clear(w->slot, w->cpu, w->key);
+	for (size_t i = 0; i < b->n; i++) {
+		struct drainer_word *w = &b->words[i];
+
+		if (w->op == DRAINER_TAKE)
+			w->done = stock_take(w->slot, w->cpu, w->key, w->bytes, w->parity) == 0;
+		else
+			w->done = stock_clear(w->slot, w->cpu, w->key);
+	}
 }
 
 static void run(void *arg)
@@ -44,8 +48,7 @@ static void run(void *arg)
 		STAILQ_REMOVE_HEAD(&d->todo, entry);
 		uv_mutex_unlock(&d->mutex);
 
-		for (size_t i = 0; i < b->n; i++)
-			carry_out(&b->words[i]);
+		carry_out(b);
 
 		uv_mutex_lock(&d->mutex);
 		STAILQ_INSERT_TAIL(&d->done, b, entry);
@@ -119,6 +122,8 @@ fail:
 
 struct drainer *drainer_free(struct drainer *d)
 {
+	struct drainer_batch *b;
+
 	if (!d)
 		return NULL;
 	uv_mutex_lock(&d->mutex);
@@ -127,6 +132,12 @@ struct drainer *drainer_free(struct drainer *d)
 	uv_mutex_unlock(&d->mutex);
 	uv_thread_join(&d->thread);
 	on_finished(&d->finished);
+	/* What comes of that is done here: the thread is gone. */
+	while ((b = STAILQ_FIRST(&d->todo))) {
+		STAILQ_REMOVE_HEAD(&d->todo, entry);
+		carry_out(b);
+		b->done(b);
+	}
 	uv_close((uv_handle_t *)&d->finished, on_closed);
 	return NULL;
 }

@@ -12,14 +12,16 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "core/util.h"
 
 #define LEDGER_MAGIC UINT64_C(0x72656764656c7401)
-#define HEADER_BYTES 4096
+/* A multiple of every page size: what follows is mapped chunk by chunk. */
+#define HEADER_BYTES 65536
 #define CHUNK_BYTES (LEDGER_CHUNK_ROWS * sizeof(struct ledger_row))
 
-static_assert(CHUNK_BYTES % 4096 == 0, "chunks are mapped one by one");
+static_assert(CHUNK_BYTES % HEADER_BYTES == 0, "chunks are mapped one by one");
 
 struct ledger_header {
 	uint64_t magic;
@@ -59,9 +61,12 @@ static uint64_t look_back(int fd)
 
 static int map_at(int fd, off_t offset, size_t size, void **ret)
 {
-	int r = posix_fallocate(fd, offset, (off_t)size);
 	void *p;
+	int r;
 
+	do
+		r = posix_fallocate(fd, offset, (off_t)size);
+	while (r == EINTR);
 	if (r != 0)
 		return -r;
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
@@ -87,7 +92,7 @@ int ledger_open(int dir_fd, const char *name, uint64_t generation, struct ledger
 		goto fail;
 	}
 	cleared = look_back(l->fd);
-	if (ftruncate(l->fd, 0) < 0) {
+	if (fchmod(l->fd, 0600) < 0 || ftruncate(l->fd, 0) < 0) {
 		r = -errno;
 		goto fail;
 	}

@@ -19,7 +19,7 @@
 #include "core/segment.h"
 
 #define LEDGER_VERSION 1
-#define LEDGER_CHUNK_ROWS 1024 /* the file grows by so many rows */
+#define LEDGER_CHUNK_ROWS 2048 /* the file grows by so many rows */
 
 enum ledger_state {
 	LEDGER_FREE,
@@ -44,10 +44,9 @@ struct ledger_copy {
 	uint64_t previous_force;      /* how much of the key's force word is in `granted` */
 	uint64_t previous_debt;
 	uint64_t intent_bytes; /* about to be taken out of the word */
-	uint64_t other_row; /* of an operation on two rows: the other one (0: none), and what its …
-			     */
-	uint64_t other_seq;      /* … seq of lane 0 and … */
-	uint64_t other_previous; /* … previous_force are to become */
+	/* Of an operation on two rows: the other one (0: none), and what its seq (of lane 0) and its
+	 * previous_force are to become. */
+	uint64_t other_row, other_seq, other_previous;
 	uint32_t key;
 	uint32_t item;
 	uint32_t state;                   /* enum ledger_state */

@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "attachment.h"
+#include "core/memfd.h"
 #include "export.h"
 #include "files.h"
 #include "flush.h"
@@ -197,10 +197,10 @@ static bool on_item(struct session *s, const union message_buffer *m, const char
 
 static int text_to_memfd(const char *text, size_t n)
 {
-	_cleanup_(close_fdp) int fd = memfd_create("tally-text", MFD_CLOEXEC);
+	_cleanup_(close_fdp) int fd = memfd_make("tally-text");
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	for (size_t done = 0; done < n;) {
 		ssize_t w = write(fd, text + done, n - done);
 

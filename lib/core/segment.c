@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "memfd.h"
+
 #define SEALS_RW (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define SEALS_RO (SEALS_RW | F_SEAL_FUTURE_WRITE)
 
@@ -52,12 +54,11 @@ static void adopt(struct segment *s, void *rw, void *ro)
 
 static int make(const char *name, size_t size, int *ret_fd, void **ret_map)
 {
-	_cleanup_(close_fdp) int fd = -1;
+	_cleanup_(close_fdp) int fd = memfd_make(name);
 	void *p;
 
-	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	/* 0777 otherwise, and then whoever holds a read-only one could reopen it for writing. */
 	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)size) < 0)
 		return -errno;
@@ -96,6 +97,8 @@ int segment_extend(struct segment *s, uint32_t n_cpus, enum percpu_kind kind, in
 		return -ENOSPC;
 	if (e > 0)
 		n_cpus = s->n_cpus;
+	if (n_cpus == 0 || n_cpus > SEGMENT_CPUS_MAX)
+		return -EINVAL;
 
 	r = make("tally-rw", size_rw(e, n_cpus), &rw_fd, &rw);
 	if (r < 0)
@@ -139,14 +142,20 @@ fail:
 	return r;
 }
 
+static bool is_sealed(int fd, int seals)
+{
+	int have = fcntl(fd, F_GET_SEALS);
+
+	return have >= 0 && (have & seals) == seals;
+}
+
 /* Size and seals are looked at before anything is mapped: then nobody can take them away. */
 static int map_checked(int fd, size_t size, int seals, int prot, void **ret)
 {
 	struct stat st;
-	int have = fcntl(fd, F_GET_SEALS);
 	void *p;
 
-	if (have < 0 || (have & seals) != seals)
+	if (!is_sealed(fd, seals))
 		return -EPROTO;
 	if (fstat(fd, &st) < 0)
 		return -errno;
@@ -166,15 +175,18 @@ static int map_checked(int fd, size_t size, int seals, int prot, void **ret)
 	return 0;
 }
 
-/* The base tells how many CPUs it has; its size must agree before it is believed. */
+/* The base tells how many CPUs it has; its size must agree before it is believed. What is no memfd is
+ * not even read: that might wait for ever. */
 static int peek_cpus(int fd, uint32_t *ret)
 {
 	struct segment_header h;
-	ssize_t n = pread(fd, &h, offsetof(struct segment_header, touched), 0);
+	ssize_t n = !is_sealed(fd, SEALS_RW)
+		? -1
+		: pread(fd, &h, offsetof(struct segment_header, touched), 0);
 
 	if (n < 0 || (size_t)n < offsetof(struct segment_header, touched) ||
 		h.magic != SEGMENT_MAGIC_RW || h.version != SEGMENT_VERSION ||
-		h.kind != PERCPU_ATOMIC || h.n_cpus == 0 || h.n_cpus > UINT16_MAX)
+		h.kind != PERCPU_ATOMIC || h.n_cpus == 0 || h.n_cpus > SEGMENT_CPUS_MAX)
 		return -EPROTO;
 	*ret = h.n_cpus;
 	return 0;

@@ -12,8 +12,7 @@
  * addresses never change while the session lives.
  *
  *     extent 0: rw  header, a byte a CPU ("touched"), a page a CPU      ro  struct segment_info
- *     extent e: rw  struct segment_key [64 << (e - 1)]                  ro  struct segment_figures
- * […]
+ *     extent e: rw  64 << (e - 1) times struct segment_key              ro  as many segment_figures
  *
  * What lies in rw is believed by nobody: whoever reads it reads it once, bounds it and clamps it.
  */
@@ -30,7 +29,8 @@
 #define SEGMENT_MAGIC_RW UINT64_C(0x31775279616c7401)
 #define SEGMENT_MAGIC_RO UINT64_C(0x316f5279616c7401)
 #define SEGMENT_FIRST_KEYS 64 /* keys in extent 1 */
-#define SEGMENT_EXTENTS 15    /* the base and 14 extents of keys */
+#define SEGMENT_CPUS_MAX 65535
+#define SEGMENT_EXTENTS 15 /* the base and 14 extents of keys */
 #define SEGMENT_KEYS_MAX (SEGMENT_FIRST_KEYS * ((1U << (SEGMENT_EXTENTS - 1)) - 1))
 #define SEGMENT_LANES                                                                              \
 	2 /* unanswered requests that a key may have: small ones, and big or queued ones */

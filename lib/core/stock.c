@@ -13,53 +13,32 @@ static uint64_t keep(uint64_t total, uint64_t high, uint64_t low)
 	return total > high ? low : total;
 }
 
-/* Adds to the key's own slot if it has one. True: done, with the excess in *ret_excess. */
-static bool add_to_own(struct stock *s, unsigned cpu, uint32_t key, uint64_t bytes, uint64_t high,
-	uint64_t low, uint64_t *ret_excess)
+/* The slot to put the key's credit into: its own, an empty one, one with nothing in it, else the next
+ * in turn. Which word it held comes back in *ret_seen. */
+static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
 {
-	for (unsigned i = 0; i < STOCK_SLOTS; i++)
-		for (unsigned try = 0; try < STOCK_TRIES; try++) {
-			word w = percpu_load(&s->slot[i]);
-			uint64_t total, kept;
+	unsigned choice = STOCK_SLOTS;
+	word w;
 
-			if (word_key(w) != key)
-				break;
-			total = word_bytes(w) + bytes;
-			kept = keep(total, high, low);
-			if (percpu_store(&s->slot[i], cpu, w,
-				    word_make(key, kept, word_parity(w))) == 0) {
-				*ret_excess = total - kept;
-				return true;
-			}
-		}
-	return false;
-}
-
-/* Takes a slot for the key: an empty one, else the next in turn. True: done, with what lay in it.
- */
-static bool take_slot(
-	struct stock *s, unsigned cpu, uint32_t key, uint64_t kept, struct stock_carry *ret_evicted)
-{
-	for (unsigned try = 0; try < STOCK_TRIES; try++) {
-		unsigned i = 0;
-		word w;
-
-		while (i < STOCK_SLOTS && word_key(percpu_load(&s->slot[i])) != 0)
-			i++;
-		if (i == STOCK_SLOTS)
-			i = atomic_fetch_add_explicit(&s->cursor, 1, memory_order_relaxed) %
-				STOCK_SLOTS;
-
+	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
 		w = percpu_load(&s->slot[i]);
-		if (word_key(w) == key)
+		if (word_key(w) == key) {
+			*ret_seen = w;
+			return i;
+		}
+		if (word_bytes(w) > 0 || (choice < STOCK_SLOTS && word_key(*ret_seen) == 0))
 			continue;
-		if (percpu_store(&s->slot[i], cpu, w, word_make(key, kept, word_parity(w))) == 0) {
-			*ret_evicted =
-				(struct stock_carry){.key = word_key(w), .bytes = word_bytes(w)};
-			return true;
+		if (choice == STOCK_SLOTS || word_key(w) == 0) {
+			*ret_seen = w;
+			choice = i;
 		}
 	}
-	return false;
+	if (choice == STOCK_SLOTS) {
+		choice = atomic_fetch_add_explicit(&s->cursor, 1, memory_order_relaxed) %
+			STOCK_SLOTS;
+		*ret_seen = percpu_load(&s->slot[choice]);
+	}
+	return choice;
 }
 
 unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high, uint64_t low,
@@ -70,16 +49,25 @@ unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t h
 	uint64_t excess = bytes;
 
 	*ret_cpu = UINT32_MAX;
-	if (cpu < a.n_cpus && bytes < WORD_HIT_MAX) {
+	for (unsigned try = 0; cpu < a.n_cpus && bytes < WORD_HIT_MAX && try < STOCK_TRIES; try++) {
 		struct stock *s = &a.pages[cpu].stock;
-		uint64_t kept = keep(bytes, high, low);
+		word seen;
+		unsigned i = choose_slot(s, key, &seen);
+		bool own = word_key(seen) == key;
+		uint64_t total = bytes + (own ? word_bytes(seen) : 0);
+		uint64_t kept = keep(total, high, low);
 
-		if (add_to_own(s, cpu, key, bytes, high, low, &excess))
-			*ret_cpu = cpu;
-		else if (take_slot(s, cpu, key, kept, &evicted)) {
-			*ret_cpu = cpu;
-			excess = bytes - kept;
-		}
+		if (kept == 0 && !own)
+			break;
+		if (percpu_store(&s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) <
+			0)
+			continue;
+		*ret_cpu = cpu;
+		excess = total - kept;
+		if (!own)
+			evicted = (struct stock_carry){
+				.key = word_key(seen), .bytes = word_bytes(seen)};
+		break;
 	}
 
 	if (excess > 0)

@@ -16,9 +16,11 @@
  *   CHARGE                    GRANT
  *   RING                      -
  *   ITEM name                 ITEM_IS
- *   GET path file             TEXT                  a memfd, when the text is too long for a
- * message SET path file value       DONE CREATE path               DONE REMOVE path DONE BYE DONE,
- * then the daemon hangs up
+ *   GET path file             TEXT                  a memfd, when the text is too long for a message
+ *   SET path file value       DONE
+ *   CREATE path               DONE
+ *   REMOVE path               DONE
+ *   BYE                       DONE, then the daemon hangs up
  *
  * An answer carries its question's cookie. GRANT has none: it is accepted by the record of its key,
  * attachment, lane and seq, once, by whichever thread reads it. Messages name an attachment by its

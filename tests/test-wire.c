@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Behind the checker every handler believes the shape of its message, so the checker is held
+ * against a second description of the protocol, made here by hand: first one fault at a time, then
+ * with noise.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/util.h"
+#include "core/wire.h"
+
+#define FUZZ_ROUNDS 200000
+
+struct kind {
+	uint32_t type, fixed, strings, fds, tail;
+};
+
+/* Sizes in numbers: an older client sends these bytes. */
+static const struct kind requests[] = {
+	{WIRE_HELLO, 24, 1, 0, 0},
+	{WIRE_ATTACH, 32, 1, 0, 0},
+	{WIRE_DETACH, 40, 0, 0, 0},
+	{WIRE_FORGET, 24, 0, 0, 0},
+	{WIRE_KEY, 32, 0, 0, 0},
+	{WIRE_EXTENT, 24, 0, 0, 0},
+	{WIRE_CHARGE, 64, 0, 0, 0},
+	{WIRE_RING, 32, 0, 0, 0},
+	{WIRE_ITEM, 16, 1, 0, 0},
+	{WIRE_GET, 24, 2, 0, 0},
+	{WIRE_SET, 16, 3, 0, 0},
+	{WIRE_CREATE, 16, 1, 0, 0},
+	{WIRE_REMOVE, 24, 1, 0, 0},
+	{WIRE_BYE, 16, 0, 0, 0},
+};
+
+static const struct kind answers[] = {
+	{WIRE_WELCOME, 32, 0, 3, 0},
+	{WIRE_ATTACHED, 40, 0, 2, 0},
+	{WIRE_KEYED, 40, 0, 2, 0},
+	{WIRE_EXTENT_IS, 24, 0, 2, 0},
+	{WIRE_GRANT, 56, 0, 0, 0},
+	{WIRE_ITEM_IS, 32, 0, 0, 0},
+	{WIRE_TEXT, 32, 0, 1, 1},
+	{WIRE_DONE, 24, 0, 0, 0},
+};
+
+struct message {
+	char bytes[WIRE_MAX + 1];
+	size_t n;
+	unsigned fds;
+};
+
+static const char *const marks[WIRE_STRINGS_MAX] = {"a", "b", "c"};
+
+static int check(bool request, const struct message *m, const char **strings)
+{
+	const char *ignored[WIRE_STRINGS_MAX];
+	/* To the byte and at an odd address, so that nothing can be read but the message. */
+	char *exact = malloc(m->n + 1);
+	int r;
+
+	assert_non_null(exact);
+	memcpy(exact + 1, m->bytes, m->n);
+	r = request ? wire_check_request(exact + 1, m->n, m->fds, strings ? strings : ignored)
+		    : wire_check_answer(exact + 1, m->n, m->fds);
+	if (r == 0 && request && strings)
+		for (unsigned i = 0; i < WIRE_STRINGS_MAX && strings[i]; i++)
+			strings[i] = m->bytes + (strings[i] - exact - 1);
+	free(exact);
+	return r;
+}
+
+static void set_size(struct message *m, size_t n)
+{
+	uint32_t size = (uint32_t)n;
+
+	m->n = n;
+	memcpy(m->bytes + offsetof(struct wire_header, size), &size, sizeof(size));
+}
+
+static void set_type(struct message *m, uint32_t type)
+{
+	memcpy(m->bytes + offsetof(struct wire_header, type), &type, sizeof(type));
+}
+
+/* Right in all: fixed part of 0xee, strings "x", "x", … */
+static void make(struct message *m, const struct kind *k)
+{
+	memset(m->bytes, 0xee, k->fixed);
+	m->fds = 0;
+	for (unsigned i = 0; i < k->strings; i++)
+		memcpy(m->bytes + k->fixed + 2 * i, "x", 2);
+	set_size(m, k->fixed + 2 * k->strings);
+	set_type(m, k->type);
+}
+
+static void add_byte(struct message *m, char byte)
+{
+	m->bytes[m->n] = byte;
+	set_size(m, m->n + 1);
+}
+
+static void assert_refused(bool request, const struct message *m)
+{
+	const char *strings[WIRE_STRINGS_MAX];
+
+	memcpy(strings, marks, sizeof(strings));
+	assert_int_equal(check(request, m, strings), -EPROTO);
+	assert_memory_equal(strings, marks, sizeof(strings));
+}
+
+static void for_each(bool request, void (*fn)(bool request, const struct kind *k))
+{
+	const struct kind *kinds = request ? requests : answers;
+	size_t n = request ? ELEMENTS(requests) : ELEMENTS(answers);
+
+	for (size_t i = 0; i < n; i++)
+		fn(request, &kinds[i]);
+}
+
+/* ------------------------------------------------------------------ one fault at a time */
+
+/* The numbers of the types are the protocol's, as are the sizes. */
+static void test_numbers(void **state _unused_)
+{
+	assert_int_equal(ELEMENTS(requests), WIRE_REQUESTS_END - 1);
+	assert_int_equal(ELEMENTS(answers), WIRE_ANSWERS_END - WIRE_WELCOME);
+	assert_int_equal(WIRE_HELLO, 1);
+	assert_int_equal(WIRE_BYE, 14);
+	assert_int_equal(WIRE_WELCOME, 64);
+	assert_int_equal(WIRE_DONE, 71);
+	assert_int_equal(WIRE_VERSION, 1);
+	assert_int_equal(sizeof(struct wire_charge), 64);
+	assert_int_equal(offsetof(struct wire_charge, key), 24);
+	assert_int_equal(offsetof(struct wire_charge, seq), 32);
+	assert_int_equal(offsetof(struct wire_charge, flags), 56);
+	assert_int_equal(sizeof(struct wire_grant), 56);
+	assert_int_equal(offsetof(struct wire_grant, seq), 32);
+	assert_int_equal(offsetof(struct wire_grant, status), 48);
+	assert_true(WIRE_TEXT_MAX + sizeof(struct wire_text) <= WIRE_MAX);
+}
+
+static void right(bool request, const struct kind *k)
+{
+	const char *strings[WIRE_STRINGS_MAX];
+	struct message m;
+
+	make(&m, k);
+	memcpy(strings, marks, sizeof(strings));
+	assert_int_equal(check(request, &m, strings), 0);
+	if (!request)
+		return;
+	for (unsigned i = 0; i < WIRE_STRINGS_MAX; i++)
+		if (i < k->strings)
+			assert_ptr_equal(strings[i], m.bytes + k->fixed + 2 * i);
+		else
+			assert_null(strings[i]);
+}
+
+static void test_right(void **state _unused_)
+{
+	for_each(true, right);
+	for_each(false, right);
+}
+
+static void other_lengths(bool request, const struct kind *k)
+{
+	struct message m;
+	size_t n;
+
+	make(&m, k);
+	n = m.n;
+	for (size_t shorter = 0; shorter < n; shorter++) {
+		make(&m, k);
+		m.n = shorter;
+		assert_refused(request, &m);
+		if (shorter >= sizeof(struct wire_header)) {
+			set_size(&m, shorter);
+			assert_refused(request, &m);
+		}
+	}
+
+	make(&m, k);
+	add_byte(&m, 'y');
+	if (k->tail)
+		assert_int_equal(check(request, &m, NULL), 0);
+	else
+		assert_refused(request, &m);
+	make(&m, k);
+	add_byte(&m, '\0');
+	if (k->tail)
+		assert_int_equal(check(request, &m, NULL), 0);
+	else
+		assert_refused(request, &m);
+}
+
+static void test_one_byte_short_or_long(void **state _unused_)
+{
+	for_each(true, other_lengths);
+	for_each(false, other_lengths);
+}
+
+static void wrong_size(bool request, const struct kind *k)
+{
+	static const uint32_t others[] = {0, 1, 15, 16, WIRE_MAX, UINT32_MAX};
+	struct message m;
+	size_t n;
+
+	make(&m, k);
+	n = m.n;
+	for (size_t i = 0; i < ELEMENTS(others); i++) {
+		if (others[i] == n)
+			continue;
+		make(&m, k);
+		set_size(&m, others[i]);
+		m.n = n;
+		assert_refused(request, &m);
+	}
+	for (int by = -1; by <= 1; by += 2) {
+		make(&m, k);
+		set_size(&m, n + (size_t)by);
+		m.n = n;
+		assert_refused(request, &m);
+	}
+}
+
+static void test_wrong_size_field(void **state _unused_)
+{
+	for_each(true, wrong_size);
+	for_each(false, wrong_size);
+}
+
+static void descriptors(bool request, const struct kind *k)
+{
+	struct message m;
+
+	make(&m, k);
+	for (m.fds = 0; m.fds <= k->fds; m.fds++)
+		assert_int_equal(check(request, &m, NULL), 0);
+	for (; m.fds < 10; m.fds++)
+		assert_refused(request, &m);
+	m.fds = UINT32_MAX;
+	assert_refused(request, &m);
+}
+
+static void test_descriptors(void **state _unused_)
+{
+	for_each(true, descriptors);
+	for_each(false, descriptors);
+}
+
+static void strings(bool request, const struct kind *k)
+{
+	const char *found[WIRE_STRINGS_MAX];
+	struct message m;
+
+	if (k->strings == 0)
+		return;
+	/* One fewer, one more, the last one without its end. */
+	make(&m, k);
+	set_size(&m, m.n - 2);
+	assert_refused(request, &m);
+	make(&m, k);
+	add_byte(&m, 'y');
+	add_byte(&m, '\0');
+	assert_refused(request, &m);
+	make(&m, k);
+	m.bytes[m.n - 1] = 'y';
+	assert_refused(request, &m);
+	/* One end in the middle less, or more. */
+	make(&m, k);
+	m.bytes[k->fixed + 1] = 'y';
+	assert_refused(request, &m);
+	make(&m, k);
+	m.bytes[k->fixed] = '\0';
+	assert_refused(request, &m);
+
+	/* All of them empty. */
+	make(&m, k);
+	memset(m.bytes + k->fixed, 0, k->strings);
+	set_size(&m, k->fixed + k->strings);
+	assert_int_equal(check(request, &m, found), 0);
+	for (unsigned i = 0; i < k->strings; i++)
+		assert_ptr_equal(found[i], m.bytes + k->fixed + i);
+	set_size(&m, m.n - 1);
+	assert_refused(request, &m);
+}
+
+static void test_strings(void **state _unused_)
+{
+	for_each(true, strings);
+}
+
+static void longest(bool request, const struct kind *k)
+{
+	const char *found[WIRE_STRINGS_MAX];
+	struct message m;
+
+	if (k->strings == 0 && !k->tail)
+		return;
+	make(&m, k);
+	memset(m.bytes + m.n, 'y', sizeof(m.bytes) - m.n);
+	if (k->strings > 0)
+		m.bytes[m.n - 1] = 'y';
+	m.bytes[WIRE_MAX - 1] = '\0';
+	set_size(&m, WIRE_MAX);
+	assert_int_equal(check(request, &m, found), 0);
+	if (k->strings > 0)
+		assert_int_equal(strlen(found[k->strings - 1]),
+			WIRE_MAX - k->fixed - 2 * (k->strings - 1) - 1);
+	m.bytes[WIRE_MAX - 1] = 'y';
+	m.bytes[WIRE_MAX] = '\0';
+	set_size(&m, WIRE_MAX + 1);
+	assert_refused(request, &m);
+}
+
+static void test_longest(void **state _unused_)
+{
+	for_each(true, longest);
+	for_each(false, longest);
+}
+
+/* The numbers around the two ranges, and ones that would reach far behind the tables. */
+static void unknown(bool request, const struct kind *k)
+{
+	static const uint32_t types[] = {0, 15, 16, 62, 63, 72, 73, 127, 256 + 1, 65536 + 1,
+		UINT32_C(1) << 31, (UINT32_C(1) << 31) + 1, UINT32_MAX - 1, UINT32_MAX};
+	struct message m;
+
+	for (size_t i = 0; i < ELEMENTS(types); i++) {
+		make(&m, k);
+		set_type(&m, types[i]);
+		assert_refused(request, &m);
+	}
+}
+
+static void test_unknown_types(void **state _unused_)
+{
+	for_each(true, unknown);
+	for_each(false, unknown);
+}
+
+static void other_way(bool request, const struct kind *k)
+{
+	struct message m;
+
+	make(&m, k);
+	assert_refused(!request, &m);
+}
+
+static void test_other_direction(void **state _unused_)
+{
+	for_each(true, other_way);
+	for_each(false, other_way);
+}
+
+/* Of every length below a header's, and with nothing at all. */
+static void test_less_than_a_header(void **state _unused_)
+{
+	struct message m;
+
+	for (size_t n = 0; n < sizeof(struct wire_header); n++) {
+		make(&m, &requests[ELEMENTS(requests) - 1]);
+		set_size(&m, n);
+		assert_refused(true, &m);
+		set_type(&m, WIRE_DONE);
+		assert_refused(false, &m);
+	}
+}
+
+/* ------------------------------------------------------------------ packing */
+
+static void packed(bool request, const struct kind *k)
+{
+	static const char *const texts[WIRE_STRINGS_MAX] = {"/a/b", "", "third"};
+	const char *in[WIRE_STRINGS_MAX] = {0}, *out[WIRE_STRINGS_MAX];
+	char fixed[64];
+	struct wire_header h;
+	struct message m;
+	int n;
+
+	memset(fixed, 0xa5, sizeof(fixed));
+	memcpy(in, texts, k->strings * sizeof(*in));
+	n = wire_pack(m.bytes, fixed, k->fixed, k->type, UINT64_C(0x123456789abcdef0), in);
+	assert_in_range(n, k->fixed, WIRE_MAX);
+	m.n = (size_t)n;
+	m.fds = 0;
+	memcpy(&h, m.bytes, sizeof(h));
+	assert_int_equal(h.size, n);
+	assert_int_equal(h.type, k->type);
+	assert_true(h.cookie == UINT64_C(0x123456789abcdef0));
+	assert_memory_equal(m.bytes + sizeof(h), fixed, k->fixed - sizeof(h));
+	assert_int_equal(check(request, &m, out), 0);
+	for (unsigned i = 0; i < k->strings; i++)
+		assert_string_equal(out[i], texts[i]);
+}
+
+static void test_pack(void **state _unused_)
+{
+	for_each(true, packed);
+}
+
+static void test_pack_header_alone(void **state _unused_)
+{
+	struct wire_header h = WIRE_HEADER(WIRE_RING, struct wire_ring, 7);
+
+	assert_int_equal(h.size, 32);
+	assert_int_equal(h.type, WIRE_RING);
+	assert_int_equal(h.cookie, 7);
+}
+
+/* What just fits, in one string and in three, and one byte more. */
+static void test_pack_limits(void **state _unused_)
+{
+	struct wire_set fixed = {0};
+	static char a[WIRE_MAX], b[WIRE_MAX], buf[WIRE_MAX + 1];
+	const char *in[WIRE_STRINGS_MAX] = {a};
+	const size_t room = WIRE_MAX - sizeof(fixed);
+
+	buf[WIRE_MAX] = 0x5a;
+	memset(a, 'a', room - 1);
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), WIRE_MAX);
+	assert_int_equal(buf[WIRE_MAX - 1], 0);
+	assert_int_equal(buf[WIRE_MAX - 2], 'a');
+	a[room - 1] = 'a';
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), -E2BIG);
+
+	memset(a, 0, sizeof(a));
+	memset(a, 'a', 99);
+	memset(b, 'b', room - 100 - 1 - 1);
+	memcpy(in, ((const char *[]){a, b, ""}), sizeof(in));
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), WIRE_MAX);
+	in[2] = "c";
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), -E2BIG);
+	in[2] = NULL;
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), WIRE_MAX - 1);
+
+	/* Strings behind a NULL are not looked at. */
+	memcpy(in, ((const char *[]){"x", NULL, a}), sizeof(in));
+	assert_int_equal(wire_pack(buf, &fixed, sizeof(fixed), WIRE_SET, 1, in), sizeof(fixed) + 2);
+	assert_int_equal(buf[WIRE_MAX], 0x5a);
+}
+
+/* ------------------------------------------------------------------ noise */
+
+static uint64_t next_random(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static const struct kind *find(const struct kind *kinds, size_t n, uint32_t type)
+{
+	for (size_t i = 0; i < n; i++)
+		if (kinds[i].type == type)
+			return &kinds[i];
+	return NULL;
+}
+
+/* The rules once more, in the plainest way. */
+static bool is_right(const struct kind *kinds, size_t n_kinds, const struct message *m)
+{
+	struct wire_header h;
+	const struct kind *k;
+	unsigned ends = 0;
+
+	if (m->n < sizeof(h) || m->n > WIRE_MAX)
+		return false;
+	memcpy(&h, m->bytes, sizeof(h));
+	k = find(kinds, n_kinds, h.type);
+	if (!k || h.size != m->n || m->n < k->fixed || m->fds > k->fds)
+		return false;
+	if (k->tail)
+		return true;
+	for (size_t i = k->fixed; i < m->n; i++)
+		ends += m->bytes[i] == '\0';
+	return ends == k->strings && (m->n == k->fixed || m->bytes[m->n - 1] == '\0');
+}
+
+static void mutate(struct message *m, uint64_t *seed)
+{
+	uint64_t random = next_random(seed), place = random >> 32;
+
+	switch (random % 8) {
+	case 0:
+		m->bytes[place % m->n] = (char)(random >> 8);
+		break;
+	case 1:
+		m->bytes[place % m->n] = '\0';
+		break;
+	case 2:
+		m->n = place % (m->n + 1);
+		break;
+	case 3:
+		set_size(m, sizeof(struct wire_header) + place % 80);
+		break;
+	case 4:
+		set_type(m, place % 80);
+		break;
+	case 5:
+		m->fds = place % 5;
+		break;
+	case 6:
+		add_byte(m, (char)(random >> 8 & 1 ? 'z' : '\0'));
+		break;
+	case 7:
+		m->bytes[place % m->n] ^= (char)(1 << (random >> 8) % 8);
+		break;
+	}
+	if (m->n == 0)
+		m->n = 1;
+}
+
+static void assert_sound(const struct message *m, const char *const *strings)
+{
+	const struct kind *k;
+	struct wire_header h;
+	const char *at;
+
+	memcpy(&h, m->bytes, sizeof(h));
+	k = find(requests, ELEMENTS(requests), h.type);
+	at = m->bytes + k->fixed;
+	for (unsigned i = 0; i < WIRE_STRINGS_MAX; i++) {
+		if (i >= k->strings) {
+			assert_null(strings[i]);
+			continue;
+		}
+		assert_ptr_equal(strings[i], at);
+		at += strlen(at) + 1;
+	}
+	assert_ptr_equal(at, m->bytes + m->n);
+}
+
+static void test_noise(void **state _unused_)
+{
+	uint64_t seed = UINT64_C(0x9e3779b97f4a7c15);
+	unsigned accepted = 0, refused = 0;
+	static struct message m;
+
+	for (unsigned i = 0; i < FUZZ_ROUNDS; i++) {
+		const char *found[WIRE_STRINGS_MAX];
+		uint64_t random = next_random(&seed);
+		bool request = random & 1, want;
+
+		memset(m.bytes, (int)(random >> 8), 128);
+		make(&m,
+			request ? &requests[(random >> 16) % ELEMENTS(requests)]
+				: &answers[(random >> 16) % ELEMENTS(answers)]);
+		for (unsigned n = random >> 32 & 3; n > 0; n--)
+			mutate(&m, &seed);
+
+		for (unsigned way = 0; way < 2; way++) {
+			memcpy(found, marks, sizeof(found));
+			want = is_right(way ? requests : answers,
+				way ? ELEMENTS(requests) : ELEMENTS(answers), &m);
+			if (check(way, &m, found) != (want ? 0 : -EPROTO))
+				fail_msg("round %u: the two descriptions differ", i);
+			if (way && want)
+				assert_sound(&m, found);
+			else
+				assert_memory_equal(found, marks, sizeof(found));
+			accepted += want;
+			refused += !want;
+		}
+	}
+	assert_true(accepted > FUZZ_ROUNDS / 10 && refused > FUZZ_ROUNDS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_right),
+		cmocka_unit_test(test_one_byte_short_or_long),
+		cmocka_unit_test(test_wrong_size_field),
+		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_strings),
+		cmocka_unit_test(test_longest),
+		cmocka_unit_test(test_unknown_types),
+		cmocka_unit_test(test_other_direction),
+		cmocka_unit_test(test_less_than_a_header),
+		cmocka_unit_test(test_pack),
+		cmocka_unit_test(test_pack_header_alone),
+		cmocka_unit_test(test_pack_limits),
+		cmocka_unit_test(test_noise),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
