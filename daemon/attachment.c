@@ -36,6 +36,13 @@ struct attachment *attachment_find(struct session *s, uint64_t number)
 	return found ? *(struct attachment **)found : NULL;
 }
 
+/* What a client claims to have dropped has no bound. */
+static void add_saturating(uint64_t *sum, uint64_t n)
+{
+	if (__builtin_add_overflow(*sum, n, sum))
+		*sum = UINT64_MAX;
+}
+
 void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
 {
 	struct session *s = a->session;
@@ -43,8 +50,8 @@ void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
 
 	if (bytes == 0)
 		return;
-	a->overdraft += bytes;
-	a->pool->own.overdraft += bytes;
+	add_saturating(&a->overdraft, bytes);
+	add_saturating(&a->pool->own.overdraft, bytes);
 	a->pool->version++;
 	if (s->overdraft_logged)
 		return;

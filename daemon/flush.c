@@ -73,6 +73,7 @@ static int look_at_own(struct pool *p, uint64_t look)
 
 static int sum_up(struct pool *p)
 {
+	uint64_t peak = atomic_load(&p->counter.peak);
 	struct figures sum = {0};
 	struct pool *child;
 	int ret = figures_add(&sum, &p->own);
@@ -82,8 +83,9 @@ static int sum_up(struct pool *p)
 
 		ret = r < 0 ? r : ret;
 	}
-	if (!figures_equal(&sum, &p->sum))
+	if (!figures_equal(&sum, &p->sum) || p->seen_peak != peak)
 		p->version++;
+	p->seen_peak = peak;
 	figures_clear(&p->sum);
 	p->sum = sum;
 	return ret;

@@ -122,7 +122,8 @@ static bool on_detach(struct session *s, const union message_buffer *m, const ch
 	struct attachment *a = attachment_find(s, m->detach.attachment);
 
 	(void)strings;
-	if (m->detach.flags & ~WIRE_DETACH_LAST)
+	if ((m->detach.flags & ~WIRE_DETACH_LAST) ||
+		m->detach.dropped > WORD_BYTES_MAX * (ITEM_MAX + 1))
 		return false;
 	if (a)
 		attachment_detach(a, &m->detach);

@@ -62,6 +62,7 @@ struct pool {
 	TAILQ_HEAD(, pool_member) members;   /* attachments */
 	uint32_t n_members, n_members_below; /* own; and in the subtree, own included */
 	/* For whoever serves the tree, not touched here. */
+	uint64_t seen_peak;        /* at the last look */
 	void *queue;               /* requests that wait for headroom at this pool */
 	uint64_t exported_version; /* that the exported files show; 0: there are none */
 	uint64_t refusal_logged_usec, refusals_unlogged;
