@@ -22,6 +22,7 @@ struct job {
 	STAILQ_ENTRY(job) entry;
 	char *dir; /* of the pool, below the runtime directory */
 	char *file, *text;
+	bool again; /* the pool has files already */
 };
 
 STAILQ_HEAD(job_list, job);
@@ -34,7 +35,8 @@ struct export
 	struct job_list running; /* in the thread */
 	bool busy, freeing;
 	bool failing, too_many_logged, unfit_logged;
-	int error; /* of the thread's last run */
+	bool vanished; /* in the thread's last run */
+	int error;     /* of that */
 	char *error_path;
 	uint64_t written;
 };
@@ -91,7 +93,8 @@ static int write_all(int fd, const char *text)
 	return 0;
 }
 
-static int write_file(const struct job *j)
+/* *ret_vanished: the directory was there, and has been taken away. */
+static int write_file(const struct job *j, bool *ret_vanished)
 {
 	_cleanup_(freep) char *path = NULL, *temporary = NULL;
 	_cleanup_(close_fdp) int fd = -1;
@@ -102,6 +105,7 @@ static int write_file(const struct job *j)
 		return -ENOMEM;
 	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0 && errno == ENOENT) {
+		*ret_vanished = *ret_vanished || j->again;
 		r = make_dirs(j->dir);
 		if (r < 0)
 			return r;
@@ -141,7 +145,7 @@ static void in_thread(uv_work_t *work)
 
 	STAILQ_FOREACH(j, &e->running, entry)
 	{
-		int r = j->text ? write_file(j) : remove_tree(j->dir);
+		int r = j->text ? write_file(j, &e->vanished) : remove_tree(j->dir);
 
 		if (r == 0) {
 			e->written += j->text != NULL;
@@ -173,11 +177,12 @@ static void on_done(uv_work_t *work, int status)
 	if (e->error == 0 && e->failing)
 		log_info("exporting works again");
 	e->failing = e->error != 0;
-	if (e->failing)
+	if (e->failing || e->vanished)
 		/* Nothing is known about what is there: at the next run everything is written. */
 		for (struct pool *p = e->manager->tree->root; p;
 			p = pool_next_preorder(p, e->manager->tree->root))
 			p->exported_version = p->exported_version ? UINT64_MAX : 0;
+	e->vanished = false;
 	e->error = 0;
 	free(take_ptr(e->error_path));
 	if (!e->failing || e->freeing)
@@ -215,6 +220,7 @@ static int add_job(struct export *e, const struct pool *p, const char *file, cha
 		return -ENOMEM;
 	}
 	j->text = text;
+	j->again = p->exported_version != 0;
 	j->dir = dir_of(e, p);
 	j->file = file ? strdup(file) : NULL;
 	if (!j->dir || (file && !j->file)) {
