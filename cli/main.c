@@ -6,10 +6,6 @@
  * them. What a command does stands in the file of its family.
  */
 
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
 #include <errno.h>
 #include <getopt.h>
 #include <locale.h>

@@ -88,7 +88,12 @@ static void spawn(struct harness *h)
 
 void harness_start(struct harness *h, const char *config)
 {
-	strcpy(h->dir, "/tmp/tally-test-XXXXXX");
+	const char *tmp = getenv("TMPDIR");
+
+	/* The path of a socket has to be short. */
+	if (!tmp || strlen(tmp) > 40)
+		tmp = "/tmp";
+	snprintf(h->dir, sizeof(h->dir), "%s/tally-test-XXXXXX", tmp);
 	assert_non_null(mkdtemp(h->dir));
 	snprintf(h->runtime, sizeof(h->runtime), "%s/run", h->dir);
 	snprintf(h->address, sizeof(h->address), "unix:%s/tallyd.sock", h->runtime);
@@ -275,7 +280,7 @@ void harness_unshare(void *p, size_t size)
 /* ------------------------------------------------------------------ actors */
 
 struct order {
-	enum actor_order order;
+	uint64_t what; /* enum actor_order */
 	uint64_t x, y;
 };
 
@@ -336,7 +341,7 @@ static int become_idler(struct tally *t, bool keep)
 
 static int obey(struct stage *s, const struct order *o)
 {
-	switch (o->order) {
+	switch ((enum actor_order)o->what) {
 	case ACTOR_CHARGE:
 		return charge(s->pool, o->x, o->y);
 	case ACTOR_TRY:

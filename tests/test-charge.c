@@ -339,6 +339,13 @@ static uint64_t peak_of(struct tally *t, const char *path)
 	return peak;
 }
 
+/* What the counter of the pool says, which limits are held against. */
+static uint64_t granted(struct tally *t, const char *path)
+{
+	assert_int_equal(tally_set(t, path, "memory.peak", "now"), 0);
+	return peak_of(t, path);
+}
+
 static void assert_exact(const struct run *run)
 {
 	struct tally *t = run->tally;
@@ -354,6 +361,8 @@ static void assert_exact(const struct run *run)
 			assert_int_equal(harness_value(t, path, "memory.stat", items[k]),
 				held_below(run, path, k));
 		assert_true(peak_of(t, path) >= held);
+		assert_int_equal(
+			granted(t, path), held + harness_value(t, path, "memory.stat", "stock"));
 	}
 	assert_int_equal(
 		harness_current(t, "/"), harness_current(t, "/t") + harness_current(t, "/u"));
@@ -391,6 +400,7 @@ static void end(struct run *run)
 	assert_true(harness_wait(all_gone, run, HARNESS_PATIENCE_MS));
 	for (unsigned i = 0; i < ELEMENTS(shown); i++) {
 		assert_int_equal(harness_current(t, shown[i]), 0);
+		assert_int_equal(granted(t, shown[i]), 0);
 		for (unsigned k = 0; k < ELEMENTS(keys); k++)
 			assert_int_equal(harness_value(t, shown[i], "memory.stat", keys[k]), 0);
 	}

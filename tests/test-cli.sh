@@ -242,6 +242,7 @@ test_usage() {
 
 	for command in 'set / memory.max=max' 'create /x' 'remove /x' 'run / 1K -- true' 'drain /' \
 		'flush /' 'reload'; do
+		# shellcheck disable=SC2086
 		fails 2 "--json does not go with" "no JSON of '$command'" --json $command
 	done
 	fails 2 "--save is not available" "set --save" set --save / memory.max=max
