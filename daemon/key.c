@@ -40,7 +40,6 @@ static int make_room(struct session *s)
 /* More keys: the next extent, to be sent to the client. */
 static int extend(struct session *s, uint32_t *ret_extent)
 {
-	int *fds = s->extent_fds[s->segment.n_extents];
 	uint32_t before = s->segment.n_keys;
 	int r;
 
@@ -49,7 +48,7 @@ static int extend(struct session *s, uint32_t *ret_extent)
 	r = make_room(s);
 	if (r < 0)
 		return r;
-	r = segment_extend(&s->segment, 0, PERCPU_ATOMIC, fds);
+	r = segment_extend(&s->segment, 0, PERCPU_ATOMIC, s->extent_fds[s->segment.n_extents]);
 	if (r < 0)
 		return r;
 	*ret_extent = s->segment.n_extents - 1;

@@ -149,7 +149,7 @@ static struct pool *serve(struct queue *q)
 			to = queue_above(pool->parent);
 		if (!to && request_try(r, &to))
 			continue;
-		if (move(r, to) < 0)
+		if (to == pool || move(r, to) < 0)
 			break;
 		to = NULL;
 	}

@@ -350,7 +350,7 @@ static int say_hello(struct tally *t, const char *name, uint64_t deadline_usec)
 {
 	struct wire_hello hello = {.version = WIRE_VERSION};
 	const char *strings[WIRE_STRINGS_MAX] = {name};
-	struct wire_welcome w;
+	struct wire_welcome w = {0};
 	struct call c = {.answer = &w, .n_answer = sizeof(w), .text_fd = -1};
 	int r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 

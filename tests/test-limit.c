@@ -568,6 +568,26 @@ static void test_waiter_meets_another_limit(void **state _unused_)
 	actor_kill(&waiter);
 }
 
+/* An attachment holds no more than a word can: that too is waited for in vain. */
+static void test_more_than_an_attachment_holds(void **state _unused_)
+{
+	struct actor full, other;
+
+	actor_start(&full, &harness, "/v");
+	actor_start(&other, &harness, "/v");
+	assert_int_equal(actor_do(&full, ACTOR_CHARGE, TALLY_BYTES_MAX, 0), 0);
+	assert_int_equal(actor_do(&full, ACTOR_CHARGE, 1, 0), -ENOMEM);
+	assert_int_equal(actor_do(&full, ACTOR_CHARGE, 1, 200), -ETIMEDOUT);
+	actor_tell(&full, ACTOR_CHARGE, 1, LONG_MS);
+	await_waiting("/v", 1);
+	await_ticks();
+	assert_int_equal(actor_do(&other, ACTOR_CHARGE, TALLY_BYTES_MAX, 0), 0);
+	assert_int_equal(harness_current(tally, "/v"), 2 * TALLY_BYTES_MAX);
+	assert_false(actor_has_result(&full));
+	actor_kill(&full);
+	actor_kill(&other);
+}
+
 /* ------------------------------------------------------------------ waiting disturbs nobody */
 
 static void test_small_charges_pass_a_big_one(void **state _unused_)
@@ -782,6 +802,7 @@ int main(void)
 		TEST(test_detached_waiter_blocks_nobody),
 		TEST(test_own_limit_blocks_nobody),
 		TEST(test_waiter_meets_another_limit),
+		TEST(test_more_than_an_attachment_holds),
 		TEST(test_small_charges_pass_a_big_one),
 		TEST(test_waiting_thread_delays_no_other),
 		TEST(test_try_charge_never_waits),

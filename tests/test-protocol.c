@@ -1249,11 +1249,12 @@ static uint64_t charge_and_scribble(struct raw *r, struct tally_pool *neighbour)
 			assert_int_equal(tally_set(watcher, "/scribble", "pool.drain", "1"), 0);
 		assert_int_equal(harness_current(watcher, "/scribble/good"), (i / 2 + 1) * 100 * K);
 		if (i % 50 == 49) {
-			struct wire_detach detach = {.attachment = attachment++,
+			struct wire_detach detach = {.attachment = attachment,
 				.flags = WIRE_DETACH_LAST,
 				.dropped = i * K};
 			union message m;
 
+			attachment++;
 			raw_request(r, WIRE_DETACH, &detach, sizeof(detach), no_strings);
 			raw_expect(r, WIRE_DONE, &m);
 			key = raw_attach(r, attachment, "/scribble/bad");
