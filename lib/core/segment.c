@@ -130,7 +130,8 @@ int segment_extend(struct segment *s, uint32_t n_cpus, enum percpu_kind kind, in
 		goto fail;
 	ro_only = r;
 
-	s->n_cpus = n_cpus;
+	if (e == 0)
+		s->n_cpus = n_cpus;
 	adopt(s, rw, ro);
 	ret_fds[0] = take_fd(&rw_fd);
 	ret_fds[1] = take_fd(&ro_only);
@@ -222,7 +223,9 @@ int segment_map(struct segment *s, const int fds[static 2])
 			return -EPROTO;
 		}
 	}
-	s->n_cpus = n_cpus;
+	/* The base alone: other threads read it from then on. */
+	if (e == 0)
+		s->n_cpus = n_cpus;
 	adopt(s, rw, ro);
 	return 0;
 }
