@@ -188,10 +188,10 @@ static __attribute__((noinline)) int try_charge_slow(
 	struct client_key *k;
 	int r = check_charge(p, bytes);
 
-	if (r < 0 || bytes == 0)
+	if (r < 0)
 		return r;
 	r = client_key_of_nowait(p, item, &k);
-	if (r < 0)
+	if (r < 0 || bytes == 0)
 		return r;
 	if (key_take(k, bytes))
 		return 0;
@@ -306,8 +306,11 @@ _public_ int tally_get(
 	struct tally *t, const char *path, const char *file, uint64_t flags, char **ret_text)
 {
 	NO_CANCELLATION;
+	int r = path_check(path);
 
-	if (!path || !file || (flags & ~(TALLY_EXACT | TALLY_RATELIMITED | TALLY_CACHED)) ||
+	if (r < 0)
+		return r;
+	if (!file || (flags & ~(TALLY_EXACT | TALLY_RATELIMITED | TALLY_CACHED)) ||
 		(flags & (flags - 1)))
 		return -EINVAL;
 	return client_get(t, path, file, flags, ret_text);
@@ -328,8 +331,11 @@ _public_ int tally_set(struct tally *t, const char *path, const char *file, cons
 	NO_CANCELLATION;
 	const char *strings[WIRE_STRINGS_MAX] = {path, file, value};
 	struct wire_set m = {0};
+	int r = path_check(path);
 
-	if (!path || !file || !value)
+	if (r < 0)
+		return r;
+	if (!file || !value)
 		return -EINVAL;
 	return ask_done(t, WIRE_SET, &m, sizeof(m), strings);
 }
@@ -339,9 +345,10 @@ _public_ int tally_create(struct tally *t, const char *path)
 	NO_CANCELLATION;
 	const char *strings[WIRE_STRINGS_MAX] = {path};
 	struct wire_create m = {0};
+	int r = path_check(path);
 
-	if (!path)
-		return -EINVAL;
+	if (r < 0)
+		return r;
 	return ask_done(t, WIRE_CREATE, &m, sizeof(m), strings);
 }
 
@@ -350,10 +357,11 @@ _public_ int tally_remove(struct tally *t, const char *path, uint64_t flags)
 	NO_CANCELLATION;
 	const char *strings[WIRE_STRINGS_MAX] = {path};
 	struct wire_remove m = {0};
+	int r = path_check(path);
 
 	if (flags & TALLY_FORCE)
 		return -EOPNOTSUPP;
-	if (!path || flags)
-		return -EINVAL;
+	if (r < 0 || flags)
+		return r < 0 ? r : -EINVAL;
 	return ask_done(t, WIRE_REMOVE, &m, sizeof(m), strings);
 }

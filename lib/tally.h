@@ -22,7 +22,8 @@
  * tally_fd(). Death: when a process ends, however it ends, all that it held is given back by the
  * daemon.
  *
- * The library never logs, starts no thread, installs no signal handler and never exits.
+ * The library never logs, starts no thread, installs no signal handler and never exits. No charge and
+ * no uncharge allocates memory.
  */
 
 #include <stddef.h>
@@ -93,7 +94,7 @@ int tally_fd(struct tally *t);
  *
  * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EINVAL, -ENAMETOOLONG: not a
  * path; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),
- * -ENOMEM.
+ * -EMFILE, -ENFILE (descriptors are needed for a moment), -ENOMEM.
  */
 int tally_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret);
 
