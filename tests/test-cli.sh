@@ -154,9 +154,9 @@ soon() {
 	return 1
 }
 
-# hold ARGUMENT ...: `run ARGUMENT ... -- sleep 60` in the background; its pid is in $holder.
+# hold ARGUMENT ...: `run ARGUMENT ... -- sleep 3600` in the background; its pid is in $holder.
 hold() {
-	"$TALLYCTL" --socket "$socket" run "$@" -- sleep 60 >"$work/hold.out" 2>"$work/hold.err" &
+	"$TALLYCTL" --socket "$socket" run "$@" -- sleep 3600 >"$work/hold.out" 2>"$work/hold.err" &
 	holder=$!
 	holders+=("$holder")
 }
@@ -553,7 +553,7 @@ test_vanishing() {
 test_run() {
 	local reference first fds
 
-	sleep 60 &
+	sleep 3600 &
 	reference=$!
 	holders+=("$reference")
 	hold /tenants/a 3M
@@ -629,7 +629,7 @@ test_run() {
 	check "then nothing is held" soon has /tenants/b memory.current 0
 	fails 1 "/none: no such pool" "run makes no pool" run /none 1K -- true
 
-	printf '#!/bin/sh\nexec sleep 60\n' >"$work/my 100% tool"
+	printf '#!/bin/sh\nexec sleep 3600\n' >"$work/my 100% tool"
 	chmod +x "$work/my 100% tool"
 	"$TALLYCTL" --socket "$socket" run /tenants/b 1K -- "$work/my 100% tool" &
 	holder=$!

@@ -645,7 +645,7 @@ static void test_with_mount(const char *options, unsigned long flags)
 {
 	struct tally_pool *p;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) < 0) {
 		print_message("skipped: no mount namespace: %s\n", strerror(errno));
 		skip();
 	}
