@@ -25,7 +25,8 @@ static int check_settings(const struct invocation *inv)
 		const char *equals = strchr(inv->args[i], '=');
 
 		if (!equals || equals == inv->args[i])
-			return command_usage(inv, "'%s' is not FILE=VALUE", inv->args[i]);
+			return command_usage(
+				inv, "'%s' is not FILE=VALUE", ERROR_CUT(inv->args[i]));
 	}
 	return STATUS_DONE;
 }
@@ -183,7 +184,7 @@ static int reset(const struct invocation *inv, const char *path)
 	/* The pool first, to tell an error of its path from one of the value. */
 	r = tally_get(inv->tally, path, "memory.max", TALLY_CACHED, &present);
 	if (r < 0)
-		return error_get(inv, path, NULL, r);
+		return error_reset(inv, path, r);
 	if (asprintf(&value, "reset %s", path) < 0) {
 		value = NULL;
 		return error_plain(inv, path, -ENOMEM);

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "errors.h"
 #include "text.h"
@@ -28,8 +29,39 @@ int error_line(int status, const char *format, ...)
 	return status;
 }
 
+static const char *path_of_address(const char *address)
+{
+	static const char scheme[] = "unix:";
+	bool named = !strncmp(address, scheme, strlen(scheme));
+
+	return named ? address + strlen(scheme) : NULL;
+}
+
+static bool is_no_socket(const char *address)
+{
+	const char *path = path_of_address(address);
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && !S_ISSOCK(st.st_mode);
+}
+
+static int error_bad_address(const char *address)
+{
+	if (*address == '/' || *address == '.')
+		return error_line(STATUS_ERROR,
+			"'%s' is no address of a tallyd; for a socket, write unix:%s",
+			ERROR_CUT(address), ERROR_CUT(address));
+	return error_line(STATUS_ERROR,
+		"'%s' is no address of a tallyd; name its socket with --socket PATH, "
+		"at most 107 bytes, or with TALLY_ADDRESS=unix:PATH",
+		ERROR_CUT(address));
+}
+
 int error_open(const char *address, int error)
 {
+	if ((error == -ENOTCONN || error == -EACCES) && is_no_socket(address))
+		return error_line(STATUS_ERROR,
+			"%s is no socket; name that of tallyd with --socket", address);
 	switch (-error) {
 	case ENOTCONN:
 		return error_line(STATUS_ERROR,
@@ -42,8 +74,8 @@ int error_open(const char *address, int error)
 			address);
 	case EPERM:
 		return error_line(STATUS_ERROR,
-			"tallyd at %s does not let this user in; end some of the user's sessions, "
-			"or see the log of tallyd",
+			"tallyd at %s lets in only root and the user that it runs as; "
+			"run tallyctl as one of them",
 			address);
 	case ETIMEDOUT:
 		return error_line(STATUS_ERROR,
@@ -54,10 +86,7 @@ int error_open(const char *address, int error)
 			address);
 	case EINVAL:
 	case EOPNOTSUPP:
-		return error_line(STATUS_ERROR,
-			"'%s' is no address of a tallyd; name its socket with --socket PATH, "
-			"at most 107 bytes, or with TALLY_ADDRESS=unix:PATH",
-			address);
+		return error_bad_address(address);
 	default:
 		return error_line(STATUS_ERROR,
 			"cannot open tallyd at %s: %s; see the log of tallyd", address,
@@ -108,22 +137,28 @@ static int error_no_pool(const char *path)
 		STATUS_ERROR, "%s: no such pool; create it with 'tallyctl create %s'", path, path);
 }
 
+static int error_unknown_pool(const char *path)
+{
+	return error_line(
+		STATUS_ERROR, "%s: no such pool; 'tallyctl tree' shows those that are there", path);
+}
+
 static int error_bad_path(const char *path, int error)
 {
-	if (error == -ENAMETOOLONG)
+	if (error == -ENAMETOOLONG || error == -E2BIG)
 		return error_line(STATUS_ERROR,
 			"%s: the path is too long; use at most 255 bytes a part and 4095 in all",
-			path);
+			ERROR_CUT(path));
 	return error_line(STATUS_ERROR,
 		"'%s' is no path of a pool; use '/' or '/part/part', without control characters, "
 		"empty parts, '.' and '..'",
-		path);
+		ERROR_CUT(path));
 }
 
 static int error_no_file(const char *path, const char *file)
 {
-	return error_line(
-		STATUS_ERROR, "%s: no file '%s' in this pool; tallyctl(1) lists them", path, file);
+	return error_line(STATUS_ERROR, "%s: no file '%s' in this pool; tallyctl(1) lists them",
+		path, ERROR_CUT(file));
 }
 
 int error_get(const struct invocation *inv, const char *path, const char *file, int error)
@@ -136,6 +171,7 @@ int error_get(const struct invocation *inv, const char *path, const char *file, 
 							  : error_no_pool(path);
 	case EINVAL:
 	case ENAMETOOLONG:
+	case E2BIG:
 		return file && probe_pool(inv, path) == 0 ? error_no_file(path, file)
 							  : error_bad_path(path, error);
 	case EACCES:
@@ -171,9 +207,32 @@ static const char *accepted_form(const char *file)
 	return "what tallyctl(1) says of this file";
 }
 
+/* The pool in `reset POOL` for tallyd.reload, to be freed; NULL for other files and values. */
+static char *pool_of_reset(const char *path, const char *file, const char *value)
+{
+	static const char reset[] = "reset ", blanks[] = " \t\n";
+	size_t n;
+
+	value += strspn(value, blanks);
+	if (strcmp(path, "/") || strcmp(file, "tallyd.reload") ||
+		strncmp(value, reset, strlen(reset)))
+		return NULL;
+	value += strlen(reset);
+	value += strspn(value, blanks);
+	n = strlen(value);
+	while (n && strchr(blanks, value[n - 1]))
+		n--;
+	return strndup(value, n);
+}
+
 int error_set(const struct invocation *inv, const char *path, const char *file, const char *value,
 	int error)
 {
+	_cleanup_(freep) char *pool = pool_of_reset(path, file, value);
+	int r = pool ? probe_pool(inv, pool) : 0;
+
+	if (r == -ENOENT || r == -EINVAL || r == -ENAMETOOLONG)
+		return error_reset(inv, pool, r);
 	switch (-error) {
 	case EACCES:
 		return error_line(STATUS_ERROR, "%s: '%s' cannot be written; it can only be read",
@@ -181,13 +240,18 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 	case EINVAL:
 		if (probe_pool(inv, path) == -EINVAL)
 			return error_bad_path(path, error);
-		return error_line(STATUS_ERROR, "%s: '%s' is no value of %s; give %s", path, value,
-			file, accepted_form(file));
+		return error_line(STATUS_ERROR, "%s: '%s' is no value of %s; give %s", path,
+			ERROR_CUT(value), file, accepted_form(file));
+	case E2BIG:
+		if (probe_pool(inv, path) < 0 || strlen(file) > strlen(value))
+			return error_get(inv, path, file, error);
+		return error_line(STATUS_ERROR, "%s: the value '%s' of %s is too long; give %s",
+			path, ERROR_CUT(value), file, accepted_form(file));
 	case ERANGE:
 		return error_line(STATUS_ERROR,
 			"%s: '%s' is too large for %s; give less than 16E, or "
 			"'max' for no limit",
-			path, value, file);
+			path, ERROR_CUT(value), file);
 	default:
 		return error_get(inv, path, file, error);
 	}
@@ -258,9 +322,13 @@ int error_remove(const struct invocation *inv, const char *path, int error)
 	case EBUSY:
 		return error_busy(inv, path);
 	case ENOENT:
-		return error_line(STATUS_ERROR,
-			"%s: no such pool; 'tallyctl tree' shows those that are there", path);
+		return error_unknown_pool(path);
 	default:
 		return error_get(inv, path, NULL, error);
 	}
+}
+
+int error_reset(const struct invocation *inv, const char *path, int error)
+{
+	return error == -ENOENT ? error_unknown_pool(path) : error_get(inv, path, NULL, error);
 }

@@ -8,6 +8,10 @@
  */
 
 #include "command.h"
+#include "text.h"
+
+/* What a user typed, for a message: cut, because nobody reads a line of many kilobytes. */
+#define ERROR_CUT(typed) text_cut(typed, (char[TEXT_CUT_MAX]){0})
 
 /* Prints "tallyctl: …" as one line, whatever the arguments hold; returns `status`. */
 int error_line(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -26,6 +30,9 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 
 int error_create(const struct invocation *inv, const char *path, int error);
 int error_remove(const struct invocation *inv, const char *path, int error);
+
+/* Of finding the pool whose values are to be dropped. */
+int error_reset(const struct invocation *inv, const char *path, int error);
 
 /* Of what has neither pool nor file; `subject` says what it was about. */
 int error_plain(const struct invocation *inv, const char *subject, int error);

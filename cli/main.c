@@ -7,11 +7,13 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "errors.h"
@@ -170,8 +172,11 @@ int command_open(struct invocation *inv, const char *name)
 
 static int set_address(struct invocation *inv, const char *path)
 {
+	static const char scheme[] = "unix:";
 	char *address;
 
+	if (!strncmp(path, scheme, strlen(scheme)))
+		path += strlen(scheme);
 	if (!*path)
 		return command_usage(inv, "--socket needs the path of a socket");
 	if (asprintf(&address, "unix:%s", path) < 0)
@@ -230,7 +235,7 @@ static int tell_bad_option(const struct invocation *inv, int id, char **argv)
 		return command_usage(inv, "option '--%s' takes no argument", option_name(optopt));
 	if (optopt)
 		return command_usage(inv, "unknown option '-%c'", optopt);
-	return command_usage(inv, "unknown option '%s'", argv[optind - 1]);
+	return command_usage(inv, "unknown option '%s'", ERROR_CUT(argv[optind - 1]));
 }
 
 /*
@@ -283,7 +288,8 @@ static int run(struct invocation *inv, const struct command *c, int argc, char *
 	if (inv->n_args < c->min_args)
 		return command_usage(inv, "too few arguments, wants %s", c->synopsis);
 	if (c->max_args >= 0 && inv->n_args > c->max_args)
-		return command_usage(inv, "superfluous argument '%s'", inv->args[c->max_args]);
+		return command_usage(
+			inv, "superfluous argument '%s'", ERROR_CUT(inv->args[c->max_args]));
 	return c->run(inv);
 }
 
@@ -308,24 +314,53 @@ static int parse_and_run(struct invocation *inv, int argc, char **argv)
 		return command_usage(inv, "no command");
 	c = find_command(argv[optind]);
 	if (!c)
-		return command_usage(inv, "unknown command '%s'", argv[optind]);
+		return command_usage(inv, "unknown command '%s'", ERROR_CUT(argv[optind]));
 	return run(inv, c, argc - optind, argv + optind);
+}
+
+/*
+ * Takes the numbers of standard streams that are closed, before the socket gets one of them and
+ * messages go to the daemon. They are opened the wrong way round, so that using them still fails.
+ */
+static int reserve_standard_streams(void)
+{
+	static const int modes[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) < 0)
+			return error_line(STATUS_ERROR,
+				"a standard stream is closed and /dev/null cannot be opened: %s",
+				strerror(errno));
+	return STATUS_DONE;
+}
+
+/* Writes out what is left of the output; tells if any of it was lost. */
+static int finish_output(void)
+{
+	int error = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
+
+	if (!error)
+		return STATUS_DONE;
+	return error_line(STATUS_ERROR,
+		"cannot write the output: %s; see where it is redirected to", strerror(error));
 }
 
 int main(int argc, char **argv)
 {
 	const char *address = getenv("TALLY_ADDRESS");
-	struct invocation inv = {.address = strdup(address ? address : DEFAULT_ADDRESS)};
+	struct invocation inv = {0};
 	int status;
 
+	status = reserve_standard_streams();
+	if (status)
+		return status;
+	inv.address = strdup(address && *address ? address : DEFAULT_ADDRESS);
 	setlocale(LC_CTYPE, "");
 	if (!inv.address)
 		return error_line(STATUS_ERROR, "out of memory");
 	status = parse_and_run(&inv, argc, argv);
-	if (fflush(stdout) && status == STATUS_DONE)
-		status = error_line(STATUS_ERROR,
-			"cannot write the output: %s; see where it is redirected to",
-			strerror(errno));
+	if (status == STATUS_DONE)
+		status = finish_output();
 	tally_close(inv.tally);
 	free(inv.address);
 	return status;

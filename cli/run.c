@@ -44,7 +44,8 @@ static int parse_request(const struct invocation *inv, struct request *ret)
 	if (marker == inv->n_args)
 		return command_usage(inv, "no '--' before COMMAND");
 	if (marker > 2 && *inv->args[2] == '-')
-		return command_usage(inv, "options such as '%s' stand before POOL", inv->args[2]);
+		return command_usage(
+			inv, "options such as '%s' stand before POOL", ERROR_CUT(inv->args[2]));
 	if (marker > 2)
 		return command_usage(
 			inv, "more than one POOL BYTES is not available in this version");
@@ -54,16 +55,17 @@ static int parse_request(const struct invocation *inv, struct request *ret)
 		(text_parse_number(inv->refused_status, &q.refused_status) < 0 ||
 			q.refused_status > 255))
 		return command_usage(inv, "--refused-status wants a number from 0 to 255, not '%s'",
-			inv->refused_status);
+			ERROR_CUT(inv->refused_status));
 	q.path = inv->args[0];
 	q.bytes_text = inv->args[1];
 	q.command = inv->args + 3;
 	if (text_parse_bytes(q.bytes_text, &q.bytes) == -EINVAL)
 		return command_usage(inv,
 			"BYTES wants digits with an optional K, M, G, T, P or E, not '%s'",
-			q.bytes_text);
+			ERROR_CUT(q.bytes_text));
 	if (text_parse_bytes(q.bytes_text, &q.bytes) < 0 || q.bytes > TALLY_BYTES_MAX)
-		return command_usage(inv, "BYTES wants less than 8T, not '%s'", q.bytes_text);
+		return command_usage(
+			inv, "BYTES wants less than 8T, not '%s'", ERROR_CUT(q.bytes_text));
 	*ret = q;
 	return STATUS_DONE;
 }
@@ -112,13 +114,13 @@ static int tell_refusal(const struct invocation *inv, const struct request *q)
 		error_line(0,
 			"%s: %s does not fit: memory.max of %s is %s, held %s, idle %s; "
 			"end a client ('tallyctl clients %s') or raise memory.max",
-			q->path, q->bytes_text, path, output_limit(limit, max_text),
+			q->path, ERROR_CUT(q->bytes_text), path, output_limit(limit, max_text),
 			output_bytes(held, held_text), output_bytes(idle, idle_text), path);
 	} else {
 		error_line(0,
 			"%s: %s does not fit under memory.max of the pool or of one above it; "
 			"try again, or see 'tallyctl tree'",
-			q->path, q->bytes_text);
+			q->path, ERROR_CUT(q->bytes_text));
 	}
 	return (int)q->refused_status;
 }
@@ -133,11 +135,11 @@ static int charge(const struct invocation *inv, struct request *q)
 		return error_get(inv, q->path, NULL, r);
 	if (inv->item) {
 		r = tally_item_lookup(inv->tally, inv->item, &item);
-		if (r == -ENOENT || r == -EINVAL)
+		if (r == -ENOENT || r == -EINVAL || r == -E2BIG)
 			return error_line(STATUS_ERROR,
 				"there is no item '%s'; 'tallyctl get / memory.stat' shows those "
 				"that there are",
-				inv->item);
+				ERROR_CUT(inv->item));
 		if (r < 0)
 			return error_plain(inv, inv->item, r);
 	}

@@ -24,19 +24,25 @@ static int print_json(struct invocation *inv, const json_t *json)
 
 /* ------------------------------------------------------------------ status, get */
 
+/* Bytes of a key that people read: a duration shows its unit itself. */
+static size_t label_length(const char *key)
+{
+	static const char unit[] = "_usec";
+	size_t n = strlen(key);
+
+	return n > strlen(unit) && !strcmp(key + n - strlen(unit), unit) ? n - strlen(unit) : n;
+}
+
 /* A figure for people, by the name of its key. */
 static const char *format_figure(const char *key, const json_t *value, char buf[OUTPUT_TEXT_MAX])
 {
 	static const char *const bytes[] = {"held", "idle", "overdraft"};
 	uint64_t v = (uint64_t)json_integer_value(value);
-	size_t n = strlen(key);
 
 	if (!json_is_integer(value))
 		return json_is_string(value) ? json_string_value(value) : "";
-	if (n > 5 && !strcmp(key + n - 5, "_usec"))
+	if (label_length(key) < strlen(key))
 		return output_duration(v, buf);
-	if (!strcmp(key, "age"))
-		return output_duration(v > UINT64_MAX / 1000000 ? UINT64_MAX : v * 1000000, buf);
 	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
 		if (!strcmp(key, bytes[i]))
 			return output_bytes(v, buf);
@@ -55,10 +61,7 @@ static int print_status(const json_t *status)
 		return -ENOMEM;
 	json_object_foreach((json_t *)status, key, value)
 	{
-		size_t n = strlen(key);
-		int length = (int)(n > 5 && !strcmp(key + n - 5, "_usec") ? n - 5 : n);
-
-		snprintf(label, sizeof(label), "%.*s", length, key);
+		snprintf(label, sizeof(label), "%.*s", (int)label_length(key), key);
 		if (output_table_add(table, label) < 0 ||
 			output_table_add(table, format_figure(key, value, buf)) < 0)
 			return -ENOMEM;
@@ -119,7 +122,7 @@ static int add_header(struct output_table *table, json_t *client, size_t columns
 	{
 		if (i++ == columns)
 			break;
-		snprintf(label, sizeof(label), "%s", key);
+		snprintf(label, sizeof(label), "%.*s", (int)label_length(key), key);
 		for (char *s = label; *s; s++)
 			*s = (char)(*s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
 		if (output_table_add(table, label) < 0)

@@ -217,6 +217,22 @@ void text_make_safe(char *text)
 	*to = 0;
 }
 
+const char *text_cut(const char *text, char buf[static TEXT_CUT_MAX])
+{
+	size_t n = 0;
+
+	if (strnlen(text, TEXT_CUT_BYTES + 1) <= TEXT_CUT_BYTES)
+		return strcpy(buf, text);
+	for (size_t next = 0; next <= TEXT_CUT_BYTES;) {
+		size_t length = text_utf8_length(text + next);
+
+		n = next;
+		next += length ? length : 1;
+	}
+	strcpy(mempcpy(buf, text, n), "…");
+	return buf;
+}
+
 char *text_join_path(const char *parent, const char *name)
 {
 	char *path;

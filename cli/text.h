@@ -55,6 +55,13 @@ size_t text_utf8_length(const char *text);
  * terminal. All other bytes stay, valid UTF-8 or not. */
 void text_make_safe(char *text);
 
+/* Bytes of a text that a message shows at most, and what text_cut() needs for them. */
+#define TEXT_CUT_BYTES 64
+#define TEXT_CUT_MAX (TEXT_CUT_BYTES + sizeof("…"))
+
+/* The text, or the whole characters in its first TEXT_CUT_BYTES and "…". Returns buf. */
+const char *text_cut(const char *text, char buf[static TEXT_CUT_MAX]);
+
 /* `parent`/`name`, to be freed; NULL when memory is short. */
 char *text_join_path(const char *parent, const char *name);
 

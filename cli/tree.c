@@ -169,7 +169,8 @@ int show_tree(struct invocation *inv)
 	int r;
 
 	if (inv->depth && text_parse_number(inv->depth, &depth) < 0)
-		return command_usage(inv, "--depth wants a whole number, not '%s'", inv->depth);
+		return command_usage(
+			inv, "--depth wants a whole number, not '%s'", ERROR_CUT(inv->depth));
 	r = command_open(inv, NULL);
 	if (r)
 		return r;

@@ -20,7 +20,8 @@
 #include "setting.h"
 
 /* An administrator's files mask those of this boot, and those mask a package's. */
-static const char *const places[] = {"/etc/tallyd", "/run/tallyd", "/usr/lib/tallyd"};
+static const char *const places[] = {
+	SYSCONFDIR "/tallyd", "/etc/tallyd", "/run/tallyd", "/usr/lib/tallyd"};
 
 /* The defaults in the words of a file, so that they are what a file with these lines gives. */
 static const struct {

@@ -13,6 +13,7 @@
 
 #include "files.h"
 #include "log.h"
+#include "rundir.h"
 
 #define EXPORT_DIR "pools"
 #define TEMPORARY ".%s.new"
@@ -34,7 +35,7 @@ struct export
 	struct job_list next;    /* to be handed over */
 	struct job_list running; /* in the thread */
 	bool busy, freeing;
-	bool failing, too_many_logged, unfit_logged;
+	bool failing, too_many_logged, unfit_logged, lost;
 	bool vanished; /* in the thread's last run */
 	int error;     /* of that */
 	char *error_path;
@@ -121,12 +122,32 @@ static int write_file(const struct job *j, bool *ret_vanished)
 	return r;
 }
 
+/* "memory.stat" and the like, or the temporary name of one. */
+static bool is_exported_name(const char *name)
+{
+	static const char *const families[] = {"memory.", "cgroup.", "pool.", "stat."};
+
+	if (name[0] == '.')
+		name++;
+	for (size_t i = 0; i < ELEMENTS(families); i++)
+		if (strncmp(name, families[i], strlen(families[i])) == 0)
+			return true;
+	return false;
+}
+
+/* Only what an exporter can have put there: nobody else's files, and no directory that holds any. */
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
+	const char *name = path + ftw->base;
+
 	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path) < 0 && errno != ENOENT ? errno : 0;
+	if (type == FTW_DP)
+		return rmdir(path) < 0 && errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST
+			? errno
+			: 0;
+	if (type != FTW_F || !is_exported_name(name))
+		return 0;
+	return unlink(path) < 0 && errno != ENOENT ? errno : 0;
 }
 
 static int remove_tree(const char *dir)
@@ -174,7 +195,7 @@ static void on_done(uv_work_t *work, int status)
 			"cannot export to %s: %s; serving goes on, and it is tried again at every "
 			"flush",
 			e->error_path ? e->error_path : EXPORT_DIR, strerror(-e->error));
-	if (e->error == 0 && e->failing)
+	if (e->error == 0 && e->failing && !e->freeing)
 		log_info("exporting works again");
 	e->failing = e->error != 0;
 	if (e->failing || e->vanished)
@@ -285,13 +306,26 @@ static int export_pool(struct export *e, struct pool *p)
 	return 0;
 }
 
+/* Whose directory it is by now is not known: nothing is written there, and nothing removed. */
+static bool is_lost(struct export *e)
+{
+	bool lost = !rundir_is_ours(e->manager->rundir);
+
+	if (lost && !e->lost)
+		log_error("%s: was removed or replaced while tallyd runs; nothing is exported any "
+			  "more: restart tallyd",
+			e->manager->runtime_dir);
+	e->lost = lost;
+	return lost;
+}
+
 void export_run(struct export *e)
 {
 	struct manager *m = e->manager;
 	struct pool *root = m->tree->root;
 	uint32_t room = m->conf->export_max;
 
-	if (e->busy || m->conf->n_export == 0)
+	if (e->busy || m->conf->n_export == 0 || is_lost(e))
 		return;
 	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
 		if (!is_wanted(m->conf, p) || !is_fit(e, p))
@@ -360,7 +394,8 @@ struct export *export_free(struct export *e)
 		return NULL;
 	free_jobs(&e->next);
 	e->freeing = true;
-	add_job(e, e->manager->tree->root, NULL, NULL);
+	if (!is_lost(e))
+		add_job(e, e->manager->tree->root, NULL, NULL);
 	if (!e->busy)
 		hand_over(e);
 	if (!e->busy)

@@ -41,9 +41,9 @@ static void print_client(struct manager *m, FILE *f, struct attachment *a)
 	print_name(f, s->name);
 	fprintf(f,
 		" pid=%d uid=%u held=%" PRIu64 " idle=%" PRIu64 " refused=%" PRIu64
-		" waiting=%u overdraft=%" PRIu64 " age=%" PRIu64 "\n",
+		" waiting=%u overdraft=%" PRIu64 " age_usec=%" PRIu64 "\n",
 		(int)s->pid, (unsigned)s->uid, held, idle, a->refused, request_count(a),
-		a->overdraft, (manager_now() - s->since_usec) / 1000000);
+		a->overdraft, manager_now() - s->since_usec);
 }
 
 static int print_clients(struct manager *m, FILE *f, struct pool *p)
@@ -165,12 +165,13 @@ static int write_drain(struct session *s, uint64_t cookie, struct pool *p, const
 
 static int write_reload(struct session *s, uint64_t cookie, struct pool *p, const char *value)
 {
-	static const char reset[] = "reset ";
+	static const char reset[] = "reset";
 	int r;
 
 	(void)p;
 	value += strspn(value, " \t\n");
-	if (strncmp(value, reset, strlen(reset)) == 0)
+	if (strncmp(value, reset, strlen(reset)) == 0 &&
+		(!value[strlen(reset)] || strchr(" \t\n", value[strlen(reset)])))
 		r = reload_reset(s->manager, value + strlen(reset));
 	else
 		r = reload_run(s->manager);

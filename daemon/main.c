@@ -5,10 +5,12 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "conf.h"
 #include "log.h"
@@ -80,8 +82,15 @@ static int parse(int argc, char **argv, struct options *o)
 			fputs(help, stdout);
 			return EXIT_STOPPED;
 		default:
+			fprintf(stderr, "tallyd: see 'tallyd --help'\n");
 			return EXIT_BAD_USAGE;
 		}
+	if ((o->config && !*o->config) || (o->runtime_dir && !*o->runtime_dir)) {
+		fprintf(stderr,
+			"tallyd: a file or directory is wanted, not an empty name; see "
+			"'tallyd --help'\n");
+		return EXIT_BAD_USAGE;
+	}
 	if (optind < argc) {
 		fprintf(stderr, "tallyd: unexpected argument '%s'; see 'tallyd --help'\n",
 			argv[optind]);
@@ -198,10 +207,26 @@ static int serve(const struct options *o, const char *runtime_dir)
 	return EXIT_STOPPED;
 }
 
+/* A standard descriptor that is closed would become a socket, and be written to as a terminal. */
+static void open_standard_descriptors(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	close_fd(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct options o = {0};
-	int status = parse(argc, argv, &o);
+	int status;
+
+	open_standard_descriptors();
+	/* Exported files are for everyone to read; what is not has its own mode. */
+	umask(022);
+	status = parse(argc, argv, &o);
 
 	log_open(o.debug);
 	if (status < 0 && o.check_config)

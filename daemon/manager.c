@@ -3,12 +3,11 @@
 #include "manager.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include "drain.h"
@@ -17,6 +16,7 @@
 #include "log.h"
 #include "queue.h"
 #include "reload.h"
+#include "rundir.h"
 #include "server.h"
 #include "session.h"
 
@@ -48,43 +48,17 @@ static uint32_t possible_cpus(void)
 	return sscanf(p, "%u", &last) == 1 && last < UINT16_MAX ? last + 1 : n;
 }
 
-/* One daemon a directory: the lock is held as long as the process lives. */
-static int lock_runtime_dir(struct manager *m)
+/* Before anything is made in it. */
+static int check_socket_path(const struct manager *m)
 {
-	if (mkdir(m->runtime_dir, 0755) < 0 && errno != EEXIST) {
-		log_error(
-			"%s: cannot be made: %m; name another with --runtime-dir", m->runtime_dir);
-		return -errno;
-	}
-	m->runtime_fd = open(m->runtime_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (m->runtime_fd < 0) {
-		log_error("%s: cannot be opened: %m; name another with --runtime-dir",
-			m->runtime_dir);
-		return -errno;
-	}
-	if (mkdirat(m->runtime_fd, "state", 0700) < 0 && errno != EEXIST) {
-		log_error("%s/state: cannot be made: %m; name another with --runtime-dir",
-			m->runtime_dir);
-		return -errno;
-	}
-	m->lock_fd = openat(
-		m->runtime_fd, "state/lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (m->lock_fd < 0) {
-		log_error("%s/state/lock: cannot be opened: %m", m->runtime_dir);
-		return -errno;
-	}
-	if (flock(m->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno == EWOULDBLOCK) {
-			log_error(
-				"%s: another tallyd owns this directory; stop it, or name another "
-				"with --runtime-dir",
-				m->runtime_dir);
-			return -EALREADY;
-		}
-		log_error("%s/state/lock: cannot be locked: %m", m->runtime_dir);
-		return -errno;
-	}
-	return 0;
+	size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - sizeof("/" SERVER_SOCKET);
+
+	if (strlen(m->runtime_dir) <= longest)
+		return 0;
+	log_error("%s: too long for the path of a socket; name one of at most %zu bytes with "
+		  "--runtime-dir",
+		m->runtime_dir, longest);
+	return -ENAMETOOLONG;
 }
 
 static int load_conf(struct manager *m)
@@ -100,7 +74,7 @@ static int load_conf(struct manager *m)
 static int open_ledger(struct manager *m)
 {
 	uint64_t cleared = 0;
-	int r = ledger_open(m->runtime_fd, "state/ledger", m->generation, &m->ledger, &cleared);
+	int r = ledger_open(m->rundir->state_fd, "ledger", m->generation, &m->ledger, &cleared);
 
 	if (r < 0) {
 		log_error("%s/state/ledger: %s", m->runtime_dir, strerror(-r));
@@ -126,7 +100,10 @@ static int build(struct manager *m, int *listen_fd)
 
 	if (r < 0)
 		return r;
-	r = lock_runtime_dir(m);
+	r = check_socket_path(m);
+	if (r < 0)
+		return r;
+	r = rundir_open(m->runtime_dir, &m->rundir);
 	if (r < 0)
 		return r;
 	if (getrandom(&m->generation, sizeof(m->generation), 0) != sizeof(m->generation))
@@ -154,7 +131,7 @@ static int build(struct manager *m, int *listen_fd)
 		return fail(m, "the periodic flush", r);
 	r = server_new(m, take_fd(listen_fd), &m->server);
 	if (r < 0)
-		return fail(m, "the socket", r);
+		return fail(m, SERVER_SOCKET " cannot be made", r);
 	export_run(m->export);
 	return 0;
 }
@@ -168,7 +145,6 @@ int manager_new(uv_loop_t *loop, const struct manager_options *o, struct manager
 	if (!m)
 		return -ENOMEM;
 	m->loop = loop;
-	m->runtime_fd = m->lock_fd = -1;
 	m->started_usec = manager_now();
 	m->n_cpus = possible_cpus();
 	TAILQ_INIT(&m->sessions);
@@ -209,8 +185,7 @@ struct manager *manager_free(struct manager *m)
 	m->tree = pool_tree_free(m->tree);
 	item_table_clear(&m->items);
 	m->conf = conf_free(m->conf);
-	close_fd(m->lock_fd);
-	close_fd(m->runtime_fd);
+	m->rundir = rundir_close(m->rundir);
 	free(m->reload_text);
 	free(m->config);
 	free(m->runtime_dir);

@@ -21,6 +21,7 @@ struct drain;
 struct export;
 struct flush;
 struct queues;
+struct rundir;
 struct server;
 struct session;
 
@@ -42,7 +43,7 @@ struct manager {
 	uv_loop_t *loop;
 	char *config; /* NULL: the standard places */
 	char *runtime_dir;
-	int runtime_fd, lock_fd;
+	struct rundir *rundir;
 	uint64_t generation;
 	uint64_t started_usec;
 	uint32_t n_cpus; /* possible ones */

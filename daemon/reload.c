@@ -34,7 +34,7 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 			if (asprintf(ret_error,
 				    "%s: [stat %s] type: it cannot change while tallyd runs; "
 				    "restart "
-				    "tallyd for that\n",
+				    "tallyd for that",
 				    item->where, item->name) < 0)
 				*ret_error = NULL;
 			return -EINVAL;
@@ -49,7 +49,7 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 			continue;
 		r = item_define(&m->items, item->name, item->type, item->unit, item->help, &number);
 		if (r < 0) {
-			if (asprintf(ret_error, "%s: [stat %s]: %s\n", item->where, item->name,
+			if (asprintf(ret_error, "%s: [stat %s]: %s", item->where, item->name,
 				    r == -ENOSPC
 					    ? "no room for another item; restart tallyd to drop "
 					      "those that are no longer configured"
@@ -185,13 +185,29 @@ int reload_apply_first(struct manager *m)
 	return r;
 }
 
+/* The text of tallyd.reload ends like that of any file. */
 static int fail(struct manager *m, int r, char *error)
 {
-	if (!error && asprintf(&error, "%s\n", strerror(-r)) < 0)
-		error = NULL;
-	log_error("the configuration was not reloaded, the old one stays: %s", error ? error : "");
-	replace_text(m, error);
+	char *text;
+
+	log_error("the configuration was not reloaded, the old one stays: %s",
+		error ? error : strerror(-r));
+	if (asprintf(&text, "%s\n", error ? error : strerror(-r)) < 0)
+		text = NULL;
+	replace_text(m, text);
+	free(error);
 	return r;
+}
+
+static void log_changes(const char *text)
+{
+	log_info("configuration reloaded%s", *text ? "" : ": nothing has changed");
+	while (*text) {
+		size_t n = strcspn(text, "\n");
+
+		log_info("reload: %.*s", (int)n, text);
+		text += n + (text[n] == '\n');
+	}
 }
 
 int reload_run(struct manager *m)
@@ -215,7 +231,7 @@ int reload_run(struct manager *m)
 	if (r == 0) {
 		say_daemon_changes(changes, old, c);
 		if (!same_export(old, c))
-			fprintf(changes, "export changed\n");
+			fprintf(changes, "export, export_files or export_max changed\n");
 	}
 	if (fclose(changes) != 0 && r == 0)
 		r = -ENOMEM;
@@ -235,7 +251,7 @@ int reload_run(struct manager *m)
 	conf_free(old);
 	replace_text(m, text);
 	queue_kick(m);
-	log_info("configuration reloaded: %s", *text ? text : "nothing has changed");
+	log_changes(text);
 	return 0;
 }
 

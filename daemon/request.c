@@ -64,12 +64,16 @@ static void log_refusal(struct request *r, struct pool *p)
 		return;
 	}
 	flush_pool(s->manager->flush, p);
+	pool_path_into(p, at, sizeof(at));
+	if (p->refusals_unlogged > 0)
+		log_warning("%s: %" PRIu64 " more refusals since the last line about one", at,
+			p->refusals_unlogged);
 	log_warning("%s: refused %" PRIu64
 		    " bytes to pid %d (%s) in %s: memory.max of %s is %" PRIu64 ", held %" PRIu64
-		    ", idle %" PRIu64 " (%" PRIu64 " refusals there since the last such line)",
-		pool_path_into(p, at, sizeof(at)), r->need, (int)s->pid, s->name,
+		    ", idle %" PRIu64,
+		at, r->need, (int)s->pid, s->name,
 		pool_path_into(r->key->attachment->pool, of, sizeof(of)), at,
-		atomic_load(&p->counter.max), p->sum.held, p->sum.stock, p->refusals_unlogged);
+		atomic_load(&p->counter.max), p->sum.held, p->sum.stock);
 	p->refusal_logged_usec = now;
 	p->refusals_unlogged = 0;
 }

@@ -11,6 +11,7 @@
 
 #include "log.h"
 #include "message.h"
+#include "rundir.h"
 #include "session.h"
 
 #define BACKLOG 1024
@@ -146,22 +147,21 @@ static int make_socket(struct server *s)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	_cleanup_(close_fdp) int fd = -1;
+	struct stat st;
 
-	if (asprintf(&s->path, "%s/tallyd.sock", s->manager->runtime_dir) < 0) {
+	if (asprintf(&s->path, "%s/" SERVER_SOCKET, s->manager->runtime_dir) < 0) {
 		s->path = NULL;
 		return -ENOMEM;
 	}
-	if (strlen(s->path) >= sizeof(sa.sun_path)) {
-		log_error("%s: the path of a socket has at most %zu bytes; use a shorter "
-			  "--runtime-dir",
-			s->path, sizeof(sa.sun_path) - 1);
+	if (strlen(s->path) >= sizeof(sa.sun_path))
 		return -ENAMETOOLONG;
-	}
 	strcpy(sa.sun_path, s->path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* The lock on the directory is ours: what lies there is left over. */
+	/* The lock on the directory is ours: a socket there is left over. Anything else is not. */
+	if (lstat(s->path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		return -EEXIST;
 	if (unlink(s->path) < 0 && errno != ENOENT)
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
@@ -219,7 +219,7 @@ struct server *server_free(struct server *s)
 {
 	if (!s)
 		return NULL;
-	if (s->made)
+	if (s->made && rundir_is_ours(s->manager->rundir))
 		unlink(s->path);
 	uv_close((uv_handle_t *)&s->poll, on_closed);
 	uv_close((uv_handle_t *)&s->pause, on_closed);

@@ -10,6 +10,8 @@
 
 struct server;
 
+#define SERVER_SOCKET "tallyd.sock" /* in the runtime directory */
+
 /* Listens on the descriptor (consumed), or (-1) on tallyd.sock in the runtime directory. */
 int server_new(struct manager *m, int listen_fd, struct server **ret);
 /* Stops listening; removes the socket if it made it. Returns NULL. */

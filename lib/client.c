@@ -79,7 +79,9 @@ static int take_base(struct tally *t, int *fds)
 {
 	if (fds[0] < 0 || fds[1] < 0 || fds[2] < 0)
 		return -EMFILE;
-	t->event_fd = take_fd(&fds[2]);
+	t->event_fd = link_raise_fd(take_fd(&fds[2]));
+	if (t->event_fd < 0)
+		return t->event_fd;
 	return segment_map(&t->segment, fds);
 }
 
@@ -383,7 +385,8 @@ static void free_tally(struct tally *t)
 int client_open(const struct tally_options *o, struct tally **ret)
 {
 	uint64_t timeout = o->connect_timeout_usec ? o->connect_timeout_usec : CLIENT_WAIT_USEC;
-	uint64_t deadline = link_now() + timeout;
+	uint64_t now = link_now();
+	uint64_t deadline = timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 	char name[WIRE_NAME_MAX + 1];
 	const char *path;
 	struct tally *t;

@@ -95,6 +95,8 @@ _public_ int tally_attach(
 		return -EINVAL;
 	if (flags & (TALLY_EPHEMERAL | TALLY_PERSIST))
 		return -EOPNOTSUPP;
+	if (!ret)
+		return -EINVAL;
 	if (!path)
 		return -ENOENT;
 	r = path_check(path);
@@ -292,7 +294,7 @@ _public_ int tally_item_lookup(struct tally *t, const char *name, tally_item *re
 	struct wire_item_is answer;
 	int r;
 
-	if (!name)
+	if (!name || !ret)
 		return -EINVAL;
 	r = client_call(t, WIRE_ITEM, &m, sizeof(m), strings, &answer, sizeof(answer));
 	if (r == 0)
@@ -310,7 +312,7 @@ _public_ int tally_get(
 
 	if (r < 0)
 		return r;
-	if (!file || (flags & ~(TALLY_EXACT | TALLY_RATELIMITED | TALLY_CACHED)) ||
+	if (!file || !ret_text || (flags & ~(TALLY_EXACT | TALLY_RATELIMITED | TALLY_CACHED)) ||
 		(flags & (flags - 1)))
 		return -EINVAL;
 	return client_get(t, path, file, flags, ret_text);

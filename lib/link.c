@@ -3,6 +3,7 @@
 #include "link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -92,6 +93,19 @@ static void lose(struct link *l)
 
 /* ------------------------------------------------------------------ the socket */
 
+int link_raise_fd(int fd)
+{
+	int raised;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	raised = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (raised < 0)
+		raised = -errno;
+	close_fd(fd);
+	return raised;
+}
+
 static int try_connect(const char *path, int *ret_fd)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -103,6 +117,9 @@ static int try_connect(const char *path, int *ret_fd)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
+	fd = link_raise_fd(fd);
+	if (fd < 0)
+		return fd;
 	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
 		return -errno;
 	*ret_fd = take_fd(&fd);

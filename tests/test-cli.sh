@@ -108,6 +108,12 @@ fails() {
 	report $? "$text"
 }
 
+# is_cut: the last message has no more than 64 bytes of a long text, and says so.
+is_cut() {
+	grep -Eq "'y{64}…" "$work/err" && ! grep -q 'y\{65\}' "$work/err"
+	report $? "the message about it is cut"
+}
+
 # json TEXT EXPRESSION ARGUMENT ...: works, and the Python expression about the JSON `j` is true.
 json() {
 	local text=$1 expression=$2
@@ -289,6 +295,43 @@ address() {
 	report $? "$3"
 }
 
+# An empty $TALLY_ADDRESS is none: whatever is at the default address, that is what is named.
+test_default_address() {
+	local reached="the default address holds when the environment's is empty"
+
+	last=(TALLY_ADDRESS= status)
+	TALLY_ADDRESS='' "$TALLYCTL" status >"$work/out" 2>"$work/err"
+	status=$?
+	if [ $status -eq 0 ]; then
+		skip "$reached" "a tallyd serves it"
+		return
+	fi
+	[ $status -eq 1 ] && told_one_line && grep -q ' unix:/run/tallyd/tallyd.sock' "$work/err"
+	report $? "$reached"
+}
+
+test_other_user() {
+	local text="another user is told who is let in"
+	local other=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+
+	if [ "$(id -u)" -ne 0 ] || ! command -v setpriv >/dev/null; then
+		skip "$text" "needs root and setpriv"
+		return
+	fi
+	chmod 711 "$work"
+	if ! "${other[@]}" "$TALLYCTL" --version >/dev/null 2>&1 ||
+		! "${other[@]}" test -w "$socket"; then
+		skip "$text" "another user cannot reach the program or the socket"
+		return
+	fi
+	last=("${other[@]}" status)
+	"${other[@]}" "$TALLYCTL" --socket "$socket" status >"$work/out" 2>"$work/err"
+	status=$?
+	[ $status -eq 1 ] && told_one_line &&
+		grep -q 'lets in only root and the user that it runs as; run' "$work/err"
+	report $? "$text"
+}
+
 test_reaching() {
 	local long
 
@@ -299,7 +342,15 @@ test_reaching() {
 	address 1 "is no address" "no embedded engine" "embedded:"
 	fails 1 "no tallyd at unix:$work/none; start it with 'tallyd'.*--socket" \
 		"--socket where nothing is" --socket "$work/none" status
-	fails 1 "no tallyd at" "--socket names a file" --socket "$work/tallyd.conf" status
+	fails 1 "tallyd.conf is no socket" "--socket names a file" --socket "$work/tallyd.conf" status
+	address 1 "unix:$work is no socket" "an address that is a directory" "unix:$work"
+	address 1 "write unix:$socket" "an address that is a path" "$socket"
+	works "--socket takes an address" --socket "unix:$socket" status
+	fails 2 "needs the path" "--socket with no path in the address" --socket unix: status
+	fails 1 "no tallyd at unix:$work/none;" "the prefix is shown once" \
+		--socket "unix:$work/none" status
+	test_default_address
+	test_other_user
 	fails 1 "is no address" "--socket is too long" --socket "$long" status
 	fails 1 "no tallyd at" "--socket behind the command" status --socket "$work/none"
 	last=(status)
@@ -308,17 +359,52 @@ test_reaching() {
 	report $status "--socket holds over the environment"
 }
 
-test_output() {
-	if [ ! -c /dev/full ]; then
-		skip "a full disk is an error" "no /dev/full"
-		return
-	fi
-	last=(status '>/dev/full')
+# loses TEXT REDIRECTION ARGUMENT ...: with stdout redirected so, the output cannot be written.
+loses() {
+	local text=$1 redirection=$2
+
+	shift 2
+	last=("$@" "$redirection")
 	: >"$work/out"
-	"$TALLYCTL" --socket "$socket" status >/dev/full 2>"$work/err"
+	eval '"$TALLYCTL" --socket "$socket" "$@" 2>"$work/err"' "$redirection"
 	status=$?
 	[ $status -eq 1 ] && told_one_line && grep -q 'cannot write the output' "$work/err"
-	report $? "a full disk is an error"
+	report $? "$text"
+}
+
+test_output() {
+	if [ -c /dev/full ]; then
+		loses "a full disk is an error" '>/dev/full' status
+		loses "of --help too" '>/dev/full' --help
+		loses "of the help of a command too" '>/dev/full' get --help
+	else
+		skip "a full disk is an error" "no /dev/full"
+	fi
+	loses "a closed stdout is an error" '>&-' status
+	loses "of --help too" '>&-' --help
+	loses "of --version too" '>&-' --version
+	loses "with stdin closed too" '>&- <&-' tree
+
+	last=(set / memory.max=max '>&-')
+	"$TALLYCTL" --socket "$socket" set / memory.max=max >&- 2>"$work/err"
+	status=$?
+	[ $status -eq 0 ] && [ ! -s "$work/err" ]
+	report $? "what prints nothing needs no stdout"
+
+	last=(get /tenants memory.max '<&- 2>&-')
+	: >"$work/err"
+	"$TALLYCTL" --socket "$socket" get /tenants memory.max >"$work/out" <&- 2>&-
+	status=$?
+	[ $status -eq 0 ] && [ "$(cat "$work/out")" = 16777216 ]
+	report $? "stdin and stderr may be closed"
+
+	last=(run / 0 -- readlink '<&- 2>&-')
+	# shellcheck disable=SC2016
+	"$TALLYCTL" --socket "$socket" run / 0 -- sh -c 'readlink /proc/$$/fd/0 /proc/$$/fd/2' \
+		>"$work/out" <&- 2>&-
+	status=$?
+	[ $status -eq 0 ] && [ "$(sort -u "$work/out")" = /dev/null ]
+	report $? "COMMAND finds no socket in their place"
 }
 
 # ------------------------------------------------------------------ looking
@@ -519,6 +605,27 @@ test_values() {
 	fails 1 "/v: no file 'memory.frob'" "set of no file" set /v memory.frob=1
 	fails 1 "no file 'tallyd.reload'" "set of a file of the root" set /v tallyd.reload=1
 	fails 1 "/none: no such pool" "set of no pool" set /none memory.max=1
+	fails 1 "/v: '.*' is no value of memory.max; give bytes" "a long value" \
+		set /v "memory.max=$(part 1000 y)"
+	is_cut
+	fails 1 "/v: the value '.*' of memory.max is too long; give bytes" "a value of 100000 bytes" \
+		set /v "memory.max=$(part 100000 y)"
+	is_cut
+	fails 1 "/v: '9{64}…' is too large" "a long number" set /v "memory.max=$(part 1000 9)"
+	fails 1 "/v: 'x(ü){31}…' is no value" "characters are cut whole" \
+		set /v "memory.max=x$(part 40 | sed 's/p/ü/g')"
+	fails 1 "/v: 'y{64}' is no value" "64 bytes are shown whole" set /v "memory.max=$(part 64 y)"
+	fails 1 "/v: no file '" "a file name of 100000 bytes" get /v "$(part 100000 y)"
+	is_cut
+	fails 1 "/v: no file '" "set of it" set /v "$(part 100000 y)=1"
+	is_cut
+	fails 1 "path is too long" "a path of 100000 bytes" get "/$(part 100000)" memory.max
+	fails 1 "path is too long" "set of it" set "/$(part 100000)" memory.max=1
+	fails 1 "path is too long" "create of it" create "/$(part 100000)"
+	fails 2 "BYTES wants digits" "a long number of bytes" run /v "$(part 1000 y)" -- true
+	is_cut
+	fails 1 "there is no item" "an item of 100000 bytes" run --item "$(part 100000 y)" /v 1 -- true
+	is_cut
 	works "several values" set /v memory.max=1M memory.max=2M
 	prints "the last one holds" 2097152 get /v memory.max
 	fails 1 "'x' is no value" "the second is bad" set /v memory.max=3M memory.max=x
@@ -574,6 +681,10 @@ test_run() {
 		j[0]['uid'] == $(id -u) and j[0]['held'] == 3 << 20 and
 		j[0]['pool'] == '/tenants/a'" clients /tenants/a
 	json "clients of a parent are those below it" "[c['pid'] for c in j] == [$first]" clients /
+	shows "an age is shown as a duration" ' AGE  +POOL$' clients /tenants/a
+	shows "of this session" ' [0-9.]+(ms|s|min [0-9]+s)  +/tenants/a$' clients /tenants/a
+	json "and is in microseconds as JSON" "0 <= j[0]['age_usec'] < 3600 * 10 ** 6 and
+		'age' not in j[0]" clients /tenants/a
 	prints "no client is attached to the parent itself" '' get /tenants pool.clients
 	fails 1 "in use: it has 0 children and 1 attached process; end" "remove a pool in use" \
 		remove /tenants/a
@@ -666,7 +777,14 @@ test_reload() {
 	works "set at run time" set /tenants/a memory.max=2M
 	works "reload" reload
 	prints "what was set at run time holds" 2097152 get /tenants/a memory.max
-	fails 1 "/none: no such pool" "reload --reset of no pool" reload --reset /none
+	fails 1 "/none: no such pool; 'tallyctl tree' shows" "reload --reset of no pool" \
+		reload --reset /none
+	fails 1 "/none: no such pool; 'tallyctl tree' shows" "the same by its file" \
+		set / 'tallyd.reload= reset  /none '
+	fails 1 "'none' is no path of a pool" "reset of no path by its file" \
+		set / 'tallyd.reload=reset none'
+	fails 1 "/tenants: no file 'tallyd.reload'" "the file is in the root alone" \
+		set /tenants 'tallyd.reload=reset /none'
 	shows "reload --reset" '/tenants/a' reload --reset /tenants/a
 	prints "the file's value holds again" 6291456 get /tenants/a memory.max
 	works "a pool with a blank in its name" create '/two words' memory.max=1M
