@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "errors.h"
 #include "text.h"
@@ -47,10 +48,12 @@ static bool is_no_socket(const char *address)
 
 static int error_bad_address(const char *address)
 {
-	if (*address == '/' || *address == '.')
+	bool looks_like_path = *address == '/' || *address == '.';
+
+	if (looks_like_path && strlen(address) < sizeof(((struct sockaddr_un *)0)->sun_path))
 		return error_line(STATUS_ERROR,
-			"'%s' is no address of a tallyd; for a socket, write unix:%s",
-			ERROR_CUT(address), ERROR_CUT(address));
+			"'%s' is no address of a tallyd; for a socket, write unix:%s", address,
+			address);
 	return error_line(STATUS_ERROR,
 		"'%s' is no address of a tallyd; name its socket with --socket PATH, "
 		"at most 107 bytes, or with TALLY_ADDRESS=unix:PATH",
@@ -161,19 +164,35 @@ static int error_no_file(const char *path, const char *file)
 		path, ERROR_CUT(file));
 }
 
+/* What of the two names is wrong. */
+static int error_name(const struct invocation *inv, const char *path, const char *file, int error)
+{
+	int r = file ? probe_pool(inv, path) : error;
+
+	switch (-r) {
+	case 0:
+		return error_no_file(path, file);
+	case ENOENT:
+		return error_no_pool(path);
+	case EINVAL:
+	case ENAMETOOLONG:
+	case E2BIG:
+		return error_bad_path(path, r);
+	default:
+		return error_plain(inv, path, r);
+	}
+}
+
 int error_get(const struct invocation *inv, const char *path, const char *file, int error)
 {
 	_cleanup_(freep) char *subject = NULL;
 
 	switch (-error) {
 	case ENOENT:
-		return file && probe_pool(inv, path) == 0 ? error_no_file(path, file)
-							  : error_no_pool(path);
 	case EINVAL:
 	case ENAMETOOLONG:
 	case E2BIG:
-		return file && probe_pool(inv, path) == 0 ? error_no_file(path, file)
-							  : error_bad_path(path, error);
+		return error_name(inv, path, file, error);
 	case EACCES:
 		if (file)
 			return error_line(STATUS_ERROR,
@@ -183,7 +202,7 @@ int error_get(const struct invocation *inv, const char *path, const char *file, 
 		return error_line(
 			STATUS_ERROR, "%s: tallyd has no room for it; see the log of tallyd", path);
 	default:
-		if (file && asprintf(&subject, "%s: %s", path, file) < 0)
+		if (file && asprintf(&subject, "%s: %s", path, ERROR_CUT(file)) < 0)
 			subject = NULL;
 		return error_plain(inv, subject ? subject : path, error);
 	}
@@ -243,7 +262,7 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 		return error_line(STATUS_ERROR, "%s: '%s' is no value of %s; give %s", path,
 			ERROR_CUT(value), file, accepted_form(file));
 	case E2BIG:
-		if (probe_pool(inv, path) < 0 || strlen(file) > strlen(value))
+		if (strlen(file) > strlen(value) || probe_pool(inv, path) < 0)
 			return error_get(inv, path, file, error);
 		return error_line(STATUS_ERROR, "%s: the value '%s' of %s is too long; give %s",
 			path, ERROR_CUT(value), file, accepted_form(file));

@@ -77,10 +77,10 @@ static int parse(int argc, char **argv, struct options *o)
 			break;
 		case 'v':
 			puts("tallyd " PACKAGE_VERSION);
-			return EXIT_STOPPED;
+			return fflush(stdout) == 0 ? EXIT_STOPPED : EXIT_FAILED;
 		case 'h':
 			fputs(help, stdout);
-			return EXIT_STOPPED;
+			return fflush(stdout) == 0 ? EXIT_STOPPED : EXIT_FAILED;
 		default:
 			fprintf(stderr, "tallyd: see 'tallyd --help'\n");
 			return EXIT_BAD_USAGE;

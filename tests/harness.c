@@ -75,7 +75,6 @@ static void spawn(struct harness *h)
 	h->daemon = fork();
 	assert_true(h->daemon >= 0);
 	if (h->daemon == 0) {
-		/* A test that is killed leaves no daemon behind. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (!freopen(h->log, "a", stderr))
 			_exit(126);
@@ -148,6 +147,18 @@ unsigned harness_log_lines(struct harness *h, const char *text)
 		n += strstr(line, text) != NULL;
 	fclose(f);
 	return n;
+}
+
+/* A child goes with the test. What fails in it ends it: cmocka would carry on with the parent's
+ * tests there, after a crash too. */
+static void begin_child(void)
+{
+	static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (unsigned i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++)
+		signal(crashes[i], SIG_DFL);
+	setenv("CMOCKA_TEST_ABORT", "1", 1);
 }
 
 /* Sanitizers reserve terabytes of addresses; valgrind is the program, and loads ours. */
@@ -239,7 +250,7 @@ pid_t harness_fork(int (*fn)(void *userdata), void *userdata)
 
 	assert_true(child >= 0);
 	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		begin_child();
 		_exit(fn(userdata));
 	}
 	return child;
@@ -391,7 +402,7 @@ void actor_start(struct actor *a, struct harness *h, const char *path)
 	a->pid = fork();
 	assert_true(a->pid >= 0);
 	if (a->pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		begin_child();
 		close(fds[0]);
 		act(h, path, fds[1]);
 		_exit(0);

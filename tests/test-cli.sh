@@ -619,6 +619,9 @@ test_values() {
 	is_cut
 	fails 1 "/v: no file '" "set of it" set /v "$(part 100000 y)=1"
 	is_cut
+	fails 1 "/none: no such pool" "a long value for no pool" \
+		set /none "memory.max=$(part 100000 y)"
+	fails 1 "/none: no such pool" "a long file name in no pool" get /none "$(part 100000 y)"
 	fails 1 "path is too long" "a path of 100000 bytes" get "/$(part 100000)" memory.max
 	fails 1 "path is too long" "set of it" set "/$(part 100000)" memory.max=1
 	fails 1 "path is too long" "create of it" create "/$(part 100000)"

@@ -4,6 +4,9 @@
 # tallyd as an administrator meets it: starts, stops and reloads, exit statuses, and what it does to
 # the directory that it is given. Prints TAP; $TALLYD and $TALLYCTL name the binaries.
 
+# What eval is given is to be expanded there.
+# shellcheck disable=SC2016
+
 TALLYD=${TALLYD:-./tallyd}
 TALLYCTL=${TALLYCTL:-./tallyctl}
 export LC_ALL=C
@@ -104,7 +107,7 @@ done
 check "no such parent: 1" ends 1 "$TALLYD" --config "$work/conf" --runtime-dir "$work/no/run"
 check "too long a path: 1" \
 	ends 1 "$TALLYD" --config "$work/conf" --runtime-dir "$work/$(printf 'x%.0s' {1..120})"
-check "which leaves nothing behind" test -z "$(ls "$work" | grep xxx)"
+check "which leaves nothing behind" eval '! compgen -G "$work/xxx*"'
 mkdir -p "$work/mine/pools"
 echo precious >"$work/mine/pools/file"
 check "somebody's directory: 1" ends 1 "$TALLYD" --config "$work/conf" --runtime-dir "$work/mine"
@@ -116,6 +119,7 @@ printf '[pool a]\npath = /a\nmemory.max = much\n' >"$work/bad"
 check "a bad one: 2" ends 2 "$TALLYD" --config "$work/bad" --runtime-dir "$dir"
 check "so says --check-config" ends 2 "$TALLYD" --config "$work/bad" --check-config
 check "with file and line" grep -q "$work/bad:3" "$work/err"
+[ ! -w /dev/full ] || check "help that cannot be written: 1" eval '"$TALLYD" --help >/dev/full; [ $? -eq 1 ]'
 check "a good one is good" "$TALLYD" --config "$work/conf" --check-config
 
 # ------------------------------------------------------------------ while it runs

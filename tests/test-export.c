@@ -547,6 +547,30 @@ static void test_directory_vanishes(void **state _unused_)
 	stop();
 }
 
+/* Somebody else's by now: nothing is written there. */
+static void test_runtime_dir_is_replaced(void **state _unused_)
+{
+	struct tally_pool *p;
+	char away[128];
+
+	start(QUICK);
+	p = harness_attach(tally, "/e");
+	await_file("/e", "memory.stat");
+	snprintf(away, sizeof(away), "%s.away", harness.runtime);
+	assert_int_equal(rename(harness.runtime, away), 0);
+	assert_int_equal(mkdir(harness.runtime, 0755), 0);
+	assert_int_equal(tally_charge(p, 3 * MIB), 0);
+	await_log("was removed or replaced", 1);
+	await_flushes();
+	assert_int_equal(tally_charge(p, 3 * MIB), 0);
+	assert_int_equal(harness_current(tally, "/e"), 6 * MIB);
+	await_flushes();
+	assert_int_equal(harness_log_lines(&harness, "was removed or replaced"), 1);
+	assert_int_equal(rmdir(harness.runtime), 0); /* it is empty */
+	tally_detach(p);
+	stop();
+}
+
 /* Whatever keeps the directory from being written is said once, and once that it is over. */
 static void assert_outlived(struct tally_pool *p, void (*end)(void))
 {
@@ -686,6 +710,7 @@ int main(void)
 		cmocka_unit_test(test_export_max),
 		cmocka_unit_test(test_pool_with_the_name_of_a_file),
 		cmocka_unit_test(test_directory_vanishes),
+		cmocka_unit_test(test_runtime_dir_is_replaced),
 		cmocka_unit_test(test_a_file_in_its_place),
 		cmocka_unit_test(test_directory_may_not_be_written),
 		cmocka_unit_test(test_file_system_full),
