@@ -161,5 +161,70 @@ check "and leaves the other's socket" ctl status
 check "and its files" soon test -e "$dir/pools/memory.stat"
 check "which stops too" stops 0
 
+# ------------------------------------------------------------------ the service manager
+
+# A service manager in small: hands over a listening socket and keeps what it is told.
+cat >"$work/manager.py" <<'EOF'
+import os, socket, sys
+
+path, notes, kind, command = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.bind(notes + ".sock")
+listener = socket.socket(socket.AF_UNIX, getattr(socket, kind))
+listener.bind(path)
+listener.listen()
+child = os.fork()
+if child == 0:
+    os.dup2(listener.fileno(), 3)
+    os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()), NOTIFY_SOCKET=notes + ".sock")
+    os.execv(command[0], command)
+listener.close()
+with open(notes + ".pid", "w") as f:
+    f.write(str(child))
+notify.settimeout(0.1)
+while True:
+    try:
+        said = notify.recv(4096).decode()
+        with open(notes, "a") as f:
+            f.write(said + "\n")
+    except socket.timeout:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            sys.exit(os.waitstatus_to_exitcode(status))
+EOF
+
+# activate KIND: with a socket of that kind.
+activate() {
+	rm -rf "$dir" "$work/notes"*
+	mkdir "$dir"
+	python3 "$work/manager.py" "$dir/tallyd.sock" "$work/notes" "$1" \
+		"$TALLYD" --config "$work/conf" --runtime-dir "$dir" 2>"$work/log" &
+	daemon=$!
+	daemons+=("$daemon")
+}
+
+noted() {
+	grep -q -- "$1" "$work/notes"
+}
+
+if command -v python3 >/dev/null; then
+	activate SOCK_SEQPACKET
+	check "a socket that is handed over is served" soon ctl status
+	check "READY is told" soon noted '^READY=1'
+	check "with a STATUS" noted '^STATUS=.* sessions, .* pools'
+	check "SIGHUP" kill -HUP "$(cat "$work/notes.pid")"
+	check "RELOADING is told" soon noted '^RELOADING=1'
+	check "SIGTERM" kill -TERM "$(cat "$work/notes.pid")"
+	check "STOPPING is told" soon noted '^STOPPING=1'
+	check "it ends with 0" wait "$daemon"
+	check "the socket is the manager's and stays" test -S "$dir/tallyd.sock"
+	activate SOCK_STREAM
+	check "a socket of another kind: 1" eval 'wait "$daemon"; [ $? -eq 1 ]'
+	check "and says what is wanted" logged ListenSequentialPacket
+else
+	number=$((number + 1))
+	echo "ok $number - socket activation # SKIP no python3"
+fi
+
 echo "1..$number"
 exit "$status"
