@@ -258,6 +258,21 @@ struct drain_wait *drain_cancel(struct drain_wait *w)
 	return NULL;
 }
 
+static void ignore(void *userdata, uint64_t bytes)
+{
+	(void)userdata;
+	(void)bytes;
+}
+
+void drain_above_limit(struct drain *d, struct pool *p)
+{
+	struct drain_wait *wait;
+
+	/* At start there is nobody to drain. */
+	if (d && counter_read(&p->counter) > atomic_load(&p->counter.max))
+		drain_start(d, p, ignore, NULL, &wait);
+}
+
 void drain_submit(struct drain *d, struct drainer_batch *b)
 {
 	drainer_submit(d->drainer, b);

@@ -29,5 +29,8 @@ int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *user
 /* fn will not be called. NULL is fine. Returns NULL. */
 struct drain_wait *drain_cancel(struct drain_wait *w);
 
+/* A limit was set: drains the pool if more is granted there. Idle credit is not to be charged past it. */
+void drain_above_limit(struct drain *d, struct pool *p);
+
 /* For collect.c: a batch of its own for the drainer. */
 void drain_submit(struct drain *d, struct drainer_batch *b);

@@ -249,7 +249,9 @@ void files_write(
 		return;
 	}
 	r = statfmt_write(p, name, value);
-	if (r == 0)
+	if (r == 0) {
+		drain_above_limit(s->manager->drain, p);
 		queue_kick(s->manager);
+	}
 	packet_send_done(s, cookie, r);
 }

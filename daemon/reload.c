@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/value.h"
+#include "drain.h"
 #include "export.h"
 #include "flush.h"
 #include "log.h"
@@ -61,7 +62,7 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 	return 0;
 }
 
-static void set_max(struct pool *p, uint64_t max, FILE *changes)
+static void set_max(struct manager *m, struct pool *p, uint64_t max, FILE *changes)
 {
 	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
 	uint64_t old = atomic_load(&p->counter.max);
@@ -69,16 +70,18 @@ static void set_max(struct pool *p, uint64_t max, FILE *changes)
 	if (old == max)
 		return;
 	counter_set_max(&p->counter, max);
+	drain_above_limit(m->drain, p);
 	p->version++;
 	fprintf(changes, "%s memory.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
 		value_format_limit(old, before), value_format_limit(max, after));
 }
 
 /* Gives a pool the file's values, where no person's hold over them. */
-static void set_pool(struct pool *p, const struct conf_pool *section, FILE *changes)
+static void set_pool(
+	struct manager *m, struct pool *p, const struct conf_pool *section, FILE *changes)
 {
 	if (!(p->set_at_run & POOL_SET_MAX))
-		set_max(p, section ? section->max : VALUE_MAX, changes);
+		set_max(m, p, section ? section->max : VALUE_MAX, changes);
 }
 
 static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
@@ -110,7 +113,7 @@ static void set_pools(struct manager *m, const struct conf *c, FILE *changes)
 		if (!p->configured)
 			continue;
 		section = section_of(c, pool_path_into(p, path, sizeof(path)));
-		set_pool(p, section, changes);
+		set_pool(m, p, section, changes);
 		p->configured = section != NULL;
 	}
 }

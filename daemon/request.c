@@ -68,12 +68,17 @@ static void log_refusal(struct request *r, struct pool *p)
 	if (p->refusals_unlogged > 0)
 		log_warning("%s: %" PRIu64 " more refusals since the last line about one", at,
 			p->refusals_unlogged);
-	log_warning("%s: refused %" PRIu64
-		    " bytes to pid %d (%s) in %s: memory.max of %s is %" PRIu64 ", held %" PRIu64
-		    ", idle %" PRIu64,
-		at, r->need, (int)s->pid, s->name,
-		pool_path_into(r->key->attachment->pool, of, sizeof(of)), at,
-		atomic_load(&p->counter.max), p->sum.held, p->sum.stock);
+	pool_path_into(r->key->attachment->pool, of, sizeof(of));
+	if (atomic_load(&p->counter.max) == COUNTER_MAX)
+		log_warning("%s: refused %" PRIu64
+			    " bytes to pid %d (%s): an attachment holds at most %" PRIu64 " bytes",
+			of, r->need, (int)s->pid, s->name, WORD_BYTES_MAX);
+	else
+		log_warning("%s: refused %" PRIu64
+			    " bytes to pid %d (%s) in %s: memory.max of %s is %" PRIu64
+			    ", held %" PRIu64 ", idle %" PRIu64,
+			at, r->need, (int)s->pid, s->name, of, at, atomic_load(&p->counter.max),
+			p->sum.held, p->sum.stock);
 	p->refusal_logged_usec = now;
 	p->refusals_unlogged = 0;
 }

@@ -196,6 +196,13 @@ static unsigned lane_for(const struct client_key *k, uint64_t bytes, bool queue)
 	return queue || bytes > atomic_load(&info_of(k)->batch);
 }
 
+/* A request that was not sent after all. */
+static void release(struct client_key *k, struct key_request *q, uint64_t record)
+{
+	if (atomic_compare_exchange_strong(&q->record, &record, make_record(record >> 2, KEY_IDLE)))
+		link_wake(&k->tally->link, &q->record);
+}
+
 /*
  * Claims the record and puts the request into it, in `state`. 0 with its seq; -EBUSY; -ENODEV: the
  * key was closed.
@@ -210,7 +217,7 @@ static int claim(struct client_key *k, struct key_request *q, uint64_t record, u
 	atomic_store(&q->need, bytes);
 	atomic_store(&q->asker, asker);
 	if (atomic_load(&k->attachment) != attachment) {
-		atomic_compare_exchange_strong(&q->record, &claimed, make_record(seq, KEY_IDLE));
+		release(k, q, claimed);
 		return -ENODEV;
 	}
 	if (!atomic_compare_exchange_strong(
@@ -292,8 +299,7 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
 	charge = make_charge(k, attachment, lane, seq, bytes, false, 0);
 	r = link_send_nowait(&k->tally->link, &charge, sizeof(charge));
 	if (r < 0) {
-		record = make_record(seq, KEY_LEFT);
-		atomic_compare_exchange_strong(&q->record, &record, make_record(seq, KEY_IDLE));
+		release(k, q, make_record(seq, KEY_LEFT));
 		return r;
 	}
 	return -EAGAIN;

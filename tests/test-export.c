@@ -51,7 +51,7 @@ static void stop(void)
 
 /* ------------------------------------------------------------------ files */
 
-/* Of the root's directory: path "" and name "". */
+/* An exported file; the root is "" here, and with an empty name it is the directory. */
 static const char *file_of(const char *pool, const char *name, char buf[static 512])
 {
 	snprintf(buf, 512, "%s/pools%s/%s", harness.runtime, pool, name);

@@ -777,6 +777,28 @@ static int set_up(void **state _unused_)
 	return 0;
 }
 
+static int has_no_stock(void *userdata)
+{
+	return harness_value(tally, userdata, "memory.stat", "stock") == 0;
+}
+
+/* What lies idle is no reserve against a limit that was lowered below it. */
+static void test_lowered_limit_drains(void **state _unused_)
+{
+	char path[] = "/lowered";
+	struct tally_pool *p;
+
+	create(path, "64M");
+	p = harness_attach(tally, path);
+	assert_int_equal(tally_charge(p, 4096), 0);
+	tally_uncharge(p, 4096);
+	assert_true(harness_value(tally, path, "memory.stat", "stock") > 0);
+	assert_int_equal(tally_set(tally, path, "memory.max", "1"), 0);
+	assert_true(harness_wait(has_no_stock, path, HARNESS_PATIENCE_MS));
+	assert_int_equal(tally_charge(p, 2), -ENOMEM);
+	tally_detach(p);
+}
+
 static int tear_down(void **state _unused_)
 {
 	tally = tally_close(tally);
@@ -794,6 +816,7 @@ int main(void)
 		TEST(test_drain_stays_below_the_limit),
 		TEST(test_every_ancestor_limits),
 		TEST(test_limit_lowered_below_usage),
+		TEST(test_lowered_limit_drains),
 		TEST(test_waiter_gets_what_is_uncharged),
 		TEST(test_waiter_gets_a_raised_limit),
 		TEST(test_waiters_are_served_in_order),
