@@ -80,14 +80,11 @@ int queue_append(struct request *r, struct pool *at)
 /* To the end of another pool's queue. */
 static int move(struct request *r, struct pool *to)
 {
-	struct queue *q = queue_at(r->queue->queues, to);
-
-	if (!q)
+	/* Before it leaves: afterwards nothing may fail. */
+	if (!queue_at(r->queue->queues, to))
 		return -ENOMEM;
 	queue_leave(r);
-	r->queue = q;
-	TAILQ_INSERT_TAIL(&q->requests, r, entry);
-	return 0;
+	return queue_append(r, to);
 }
 
 void queue_leave(struct request *r)
