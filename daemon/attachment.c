@@ -230,19 +230,19 @@ void attachment_free(struct attachment *a)
 
 void attachment_trim_reserves(struct attachment *a)
 {
-	const struct segment_info *info = segment_info(&a->session->segment);
-	uint64_t mark = atomic_load(&info->mark), taken = 0;
+	uint64_t taken = 0;
 	struct key *k;
 
 	if (a->state != ATTACHMENT_LIVE)
 		return;
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		struct segment_key *words = key_words(k);
+		uint64_t batch = key_batch(k);
 
 		/* The bell first: who puts more there from now on rings again. */
 		atomic_store(&words->ring, 0);
-		if (word_bytes(atomic_load(&words->reserve)) > mark)
-			taken += row_take_reserve(k, atomic_load(&info->batch));
+		if (word_bytes(atomic_load(&words->reserve)) > SEGMENT_MARK(batch))
+			taken += row_take_reserve(k, batch);
 	}
 	if (taken > 0)
 		queue_kick(a->session->manager);

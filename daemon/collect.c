@@ -32,14 +32,14 @@ static void advance(struct collect *c);
 static bool all_quiet(struct collect *c)
 {
 	struct segment_header *h = segment_header(&c->session->segment);
-	struct stock_area a = segment_stocks(&c->session->segment);
+	const struct percpu_area *a = &c->session->stocks;
 	bool all = true;
 
-	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
+	for (uint32_t cpu = 0; cpu < a->n_cpus; cpu++) {
 		/* A CPU without a page has nobody moving on it; reading there would make one. */
 		if (c->quiet[cpu] || !atomic_load(&h->touched[cpu]))
 			continue;
-		c->quiet[cpu] = atomic_load(&a.pages[cpu].moving) == 0;
+		c->quiet[cpu] = atomic_load(&a->pages[cpu].moving) == 0;
 		all = all && c->quiet[cpu];
 	}
 	return all;
@@ -66,10 +66,12 @@ static void on_cleared(struct drainer_batch *b)
 	for (size_t i = 0; i < b->n; i++)
 		c->missed = c->missed || !b->words[i].done;
 	b->n = 0;
+	/* A slot of a CPU that cannot be reached stays; with the next key that is wanted it is tried
+	 * again, and not at once. */
 	enter(c, c->missed ? WAIT_BEFORE : WAIT_AFTER);
-	c->missed = false;
-	if (s->state != SESSION_ENDING)
+	if (s->state != SESSION_ENDING && !c->missed)
 		advance(c);
+	c->missed = false;
 	session_left_drainer(s);
 }
 
@@ -77,13 +79,12 @@ static void clear_slots(struct collect *c)
 {
 	struct session *s = c->session;
 	struct segment_header *h = segment_header(&s->segment);
-	struct stock_area a = segment_stocks(&s->segment);
 
-	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
+	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
 		if (!atomic_load(&h->touched[cpu]))
 			continue;
 		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
-			percpu_word *slot = &a.pages[cpu].stock.slot[i];
+			percpu_word *slot = &s->stocks.pages[cpu].stock.slot[i];
 			word w = percpu_load(slot);
 			struct drainer_word *d;
 
@@ -95,6 +96,7 @@ static void clear_slots(struct collect *c)
 				continue;
 			}
 			d->op = DRAINER_CLEAR;
+			d->area = &s->stocks;
 			d->slot = slot;
 			d->cpu = cpu;
 			d->key = word_key(w);

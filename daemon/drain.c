@@ -3,6 +3,7 @@
 #include "drain.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "queue.h"
 #include "row.h"
@@ -28,6 +29,7 @@ struct drain {
 	unsigned rounds;
 	uint64_t bytes;
 	struct drainer_batch batch;
+	bool *unreachable; /* by CPU: in the running one the drainer could not go there */
 };
 
 static void on_begin(uv_idle_t *idle);
@@ -91,6 +93,7 @@ static void add_slot(
 	row_intend_slot(k, cpu, i, w);
 	s->in_drainer++;
 	dw->op = DRAINER_TAKE;
+	dw->area = &s->stocks;
 	dw->slot = slot;
 	dw->cpu = cpu;
 	dw->key = k->number;
@@ -102,16 +105,16 @@ static void add_slot(
 static void add_session(struct drain *d, struct session *s, uint64_t look)
 {
 	struct segment_header *h = segment_header(&s->segment);
-	struct stock_area a = segment_stocks(&s->segment);
 
 	if (s->drained == look || s->state == SESSION_ENDING)
 		return;
 	s->drained = look;
-	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
-		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
+	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
+		if (d->unreachable[cpu] ||
+			!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
 			continue;
 		for (unsigned i = 0; i < STOCK_SLOTS; i++)
-			add_slot(d, s, cpu, i, &a.pages[cpu].stock.slot[i]);
+			add_slot(d, s, cpu, i, &s->stocks.pages[cpu].stock.slot[i]);
 	}
 }
 
@@ -136,6 +139,8 @@ static void on_taken(struct drainer_batch *b)
 
 		d->bytes += row_settle(k, b->words[i].done);
 		d->manager->stats.steals_missed += !b->words[i].done;
+		if (b->words[i].unreachable)
+			d->unreachable[b->words[i].cpu] = true;
 	}
 	/* Only now may sessions and attachments go on that waited for the drainer to leave them. */
 	for (size_t i = 0; i < b->n; i++) {
@@ -179,6 +184,7 @@ static void on_begin(uv_idle_t *idle)
 	d->pool = pool_ref(w->pool);
 	d->rounds = 0;
 	d->bytes = 0;
+	memset(d->unreachable, 0, d->manager->n_cpus * sizeof(*d->unreachable));
 	for (; w; w = next) {
 		next = TAILQ_NEXT(w, entry);
 		if (w->pool != d->pool)
@@ -201,8 +207,10 @@ int drain_new(struct manager *m, struct drain **ret)
 	TAILQ_INIT(&d->active);
 	d->batch.done = on_taken;
 	d->batch.userdata = d;
-	r = drainer_new(m->loop, &d->drainer);
+	d->unreachable = calloc(m->n_cpus, sizeof(*d->unreachable));
+	r = d->unreachable ? drainer_new(m->loop, &d->drainer) : -ENOMEM;
 	if (r < 0) {
+		free(d->unreachable);
 		free(d);
 		return r;
 	}
@@ -217,6 +225,7 @@ static void on_closed(uv_handle_t *h)
 	struct drain *d = h->data;
 
 	free(d->batch.words);
+	free(d->unreachable);
 	free(d);
 }
 

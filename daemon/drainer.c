@@ -7,7 +7,14 @@
 #include "drainer.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PRIORITY (-20)
+#define GO_TRIES 4
 
 STAILQ_HEAD(batch_list, drainer_batch);
 
@@ -20,15 +27,67 @@ struct drainer {
 	bool stop;
 };
 
+static int by_cpu(const void *a, const void *b)
+{
+	const struct drainer_word *x = a, *y = b;
+
+	return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
+}
+
+static int go_to(uint32_t cpu)
+{
+	cpu_set_t *set = CPU_ALLOC(cpu + 1);
+	size_t size = CPU_ALLOC_SIZE(cpu + 1);
+	int r = 0;
+
+	if (!set)
+		return -ENOMEM;
+	CPU_ZERO_S(size, set);
+	CPU_SET_S(cpu, size, set);
+	if (sched_setaffinity(0, size, set) < 0)
+		r = -errno;
+	CPU_FREE(set);
+	return r;
+}
+
+static int change(const struct drainer_word *w)
+{
+	return w->op == DRAINER_TAKE
+		? stock_take(w->area, w->slot, w->cpu, w->key, w->bytes, w->parity)
+		: stock_clear(w->area, w->slot, w->cpu, w->key);
+}
+
+/* It may be moved away between its arrival and the change: then it goes there again. */
+static void change_there(struct drainer_word *w)
+{
+	int r = change(w);
+
+	for (unsigned try = 0; r == -EXDEV && try < GO_TRIES; try++) {
+		if (go_to(w->cpu) < 0) {
+			w->unreachable = true;
+			return;
+		}
+		r = change(w);
+	}
+	w->done = r == 0;
+}
+
+/* A CPU after the other, so that each is gone to once. */
 static void carry_out(struct drainer_batch *b)
 {
+	const struct drainer_word *lost = NULL;
+
+	qsort(b->words, b->n, sizeof(*b->words), by_cpu);
 	for (size_t i = 0; i < b->n; i++) {
 		struct drainer_word *w = &b->words[i];
 
-		if (w->op == DRAINER_TAKE)
-			w->done = stock_take(w->slot, w->cpu, w->key, w->bytes, w->parity) == 0;
-		else
-			w->done = stock_clear(w->slot, w->cpu, w->key);
+		if (lost && lost->cpu == w->cpu && w->area->kind == PERCPU_RSEQ) {
+			w->unreachable = true;
+			continue;
+		}
+		change_there(w);
+		if (w->unreachable)
+			lost = w;
 	}
 }
 
@@ -36,6 +95,8 @@ static void run(void *arg)
 {
 	struct drainer *d = arg;
 
+	/* Where it is not allowed to, it waits its turn on a busy CPU. */
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), PRIORITY);
 	uv_mutex_lock(&d->mutex);
 	for (;;) {
 		struct drainer_batch *b;
@@ -132,7 +193,7 @@ struct drainer *drainer_free(struct drainer *d)
 	uv_mutex_unlock(&d->mutex);
 	uv_thread_join(&d->thread);
 	on_finished(&d->finished);
-	/* What comes of that is done here: the thread is gone. */
+	/* What comes of that is done here: the thread is gone, and with it the need to hurry. */
 	while ((b = STAILQ_FIRST(&d->todo))) {
 		STAILQ_REMOVE_HEAD(&d->todo, entry);
 		carry_out(b);

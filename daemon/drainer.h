@@ -5,6 +5,11 @@
  * The drainer: the one thread that changes words of stocks. The loop decides what is to be taken
  * and records it; the drainer only carries it out, on the word's CPU, and reports. It owns nothing
  * and writes no row, so that the ledger keeps one writer.
+ *
+ * Words of sequences are changed on their own CPU alone: the drainer goes there, at the highest
+ * priority that it may have, because a busy CPU lets it in sooner then. That it is there is checked
+ * inside the sequence; a CPU that it cannot go to (offline, outside its cpuset) is told, and what
+ * lies there stays counted.
  */
 
 #include <stdbool.h>
@@ -22,12 +27,14 @@ enum drainer_op {
 
 struct drainer_word {
 	enum drainer_op op;
+	const struct percpu_area *area;
 	percpu_word *slot;
 	uint32_t cpu;
 	uint32_t key;
 	uint64_t bytes;
 	uint32_t parity;
-	bool done; /* out: the word was changed (TAKE), is free of the key (CLEAR) */
+	bool done;        /* out: the word was changed (TAKE), is free of the key (CLEAR) */
+	bool unreachable; /* out: its CPU is none that the drainer may run on */
 	void *userdata;
 };
 
@@ -46,7 +53,7 @@ int drainer_new(uv_loop_t *loop, struct drainer **ret);
  * on. Returns NULL. */
 struct drainer *drainer_free(struct drainer *d);
 
-/* Hands a batch over until `done` is called. */
+/* Hands a batch over until `done` is called. Its words may come back in another order. */
 void drainer_submit(struct drainer *d, struct drainer_batch *b);
 
 /* A zeroed word at the end of the batch, or NULL when memory is short. */

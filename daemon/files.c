@@ -90,7 +90,7 @@ static int print_status(struct manager *m, FILE *f, struct pool *p)
 	(void)p;
 	fprintf(f, "version %s\n", PACKAGE_VERSION);
 	fprintf(f, "uptime_usec %" PRIu64 "\n", manager_now() - m->started_usec);
-	fprintf(f, "percpu atomic\n");
+	fprintf(f, "percpu %s\n", m->kind == PERCPU_RSEQ ? "rseq" : "atomic");
 	fprintf(f, "sessions %" PRIu64 "\n", m->n_sessions);
 	fprintf(f, "sessions_total %" PRIu64 "\n", s->sessions_total);
 	fprintf(f, "pools %" PRIu64 "\n", m->tree->n_pools);

@@ -28,7 +28,8 @@ static uint64_t idle_of(const struct key *k)
 	if (word_key(w) == k->number)
 		idle += word_bytes(w);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-		if (atomic_load(&words->accepted[lane]) != c->seq[lane])
+		if (atomic_load(&words->accepted[lane]) != c->seq[lane] &&
+			c->last[lane] != LEDGER_DEPOSITED)
 			idle += c->last[lane];
 	return idle < c->granted ? idle : c->granted;
 }

@@ -15,6 +15,13 @@ struct key *key_find(struct session *s, uint32_t number, uint64_t attachment)
 	return k;
 }
 
+uint64_t key_batch(const struct key *k)
+{
+	const struct conf *c = k->attachment->session->manager->conf;
+
+	return batch_now(&k->batch, manager_now(), c->batch, BATCH_MOST);
+}
+
 /* Room for the keys of one more extent, before the extent is made: afterwards nothing may fail. */
 static int make_room(struct session *s)
 {
@@ -48,7 +55,7 @@ static int extend(struct session *s, uint32_t *ret_extent)
 	r = make_room(s);
 	if (r < 0)
 		return r;
-	r = segment_extend(&s->segment, 0, PERCPU_ATOMIC, s->extent_fds[s->segment.n_extents]);
+	r = segment_extend(&s->segment, 0, s->segment.kind, s->extent_fds[s->segment.n_extents]);
 	if (r < 0)
 		return r;
 	*ret_extent = s->segment.n_extents - 1;

@@ -7,6 +7,7 @@
  */
 
 #include "attachment.h"
+#include "core/batch.h"
 
 struct request;
 
@@ -15,6 +16,7 @@ struct key {
 	struct attachment *attachment;
 	struct ledger_row *row;
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
+	struct batch batch;                     /* what its misses bring */
 	TAILQ_ENTRY(key) entry;                 /* in the attachment */
 };
 
@@ -30,6 +32,9 @@ struct key *key_free(struct key *k);
 
 /* The key that a message names by number and attachment; NULL: not (any more) a live one. */
 struct key *key_find(struct session *s, uint32_t number, uint64_t attachment);
+
+/* What a miss would bring now beyond its need. */
+uint64_t key_batch(const struct key *k);
 
 static inline struct segment_key *key_words(const struct key *k)
 {

@@ -32,7 +32,11 @@ enum ledger_word {
 	LEDGER_NO_INTENT,
 	LEDGER_RESERVE,
 	LEDGER_SLOT,
+	LEDGER_DEPOSIT, /* the reserve, and what goes into it */
 };
+
+/* In `last`: what was granted went into the reserve, and not with the answer. */
+#define LEDGER_DEPOSITED UINT64_MAX
 
 struct ledger_copy {
 	uint64_t session;             /* number of the session */
@@ -40,10 +44,10 @@ struct ledger_copy {
 	uint64_t pool;                /* id of the pool */
 	uint64_t granted;             /* bytes */
 	uint64_t seq[SEGMENT_LANES];  /* the last request that was answered finally, a lane */
-	uint64_t last[SEGMENT_LANES]; /* what it was given; 0: refused */
+	uint64_t last[SEGMENT_LANES]; /* what its answer carries; 0: refused; or LEDGER_DEPOSITED */
 	uint64_t previous_force;      /* how much of the key's force word is in `granted` */
 	uint64_t previous_debt;
-	uint64_t intent_bytes; /* about to be taken out of the word */
+	uint64_t intent_bytes; /* about to be taken out of the word, or put into it */
 	/* Of an operation on two rows: the other one (0: none), and what its seq (of lane 0) and its
 	 * previous_force are to become. */
 	uint64_t other_row, other_seq, other_previous;

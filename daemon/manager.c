@@ -13,6 +13,7 @@
 #include "drain.h"
 #include "export.h"
 #include "flush.h"
+#include "kernel.h"
 #include "log.h"
 #include "queue.h"
 #include "reload.h"
@@ -88,6 +89,40 @@ static int open_ledger(struct manager *m)
 	return 0;
 }
 
+/*
+ * Sequences, where this process has them and this kernel aborts them whenever it should; else
+ * atomics. Before there is a second thread.
+ */
+static int choose_kind(struct manager *m)
+{
+	const char *text = getenv("TALLY_PERCPU");
+	uint32_t wanted;
+	int r;
+
+	if (percpu_parse_kind(text, &wanted) < 0) {
+		log_error("TALLY_PERCPU is \"%s\"; it may be \"atomic\" or \"rseq\"", text);
+		return -EINVAL;
+	}
+	m->kind = PERCPU_ATOMIC;
+	if (wanted == PERCPU_ATOMIC)
+		return 0;
+	r = percpu_has_rseq() ? kernel_aborts_sequences() : -EOPNOTSUPP;
+	if (r > 0)
+		m->kind = PERCPU_RSEQ;
+	else if (wanted == PERCPU_RSEQ) {
+		log_error("TALLY_PERCPU is \"rseq\", and restartable sequences cannot be used: %s",
+			r == 0 ? "this kernel does not abort them on every preemption"
+			       : strerror(-r));
+		return -EINVAL;
+	} else if (r != -EOPNOTSUPP)
+		log_warning("charges use atomics, which is slower: %s",
+			r == 0 ? "this kernel does not abort restartable sequences on every "
+				 "preemption"
+			       : "whether this kernel aborts restartable sequences could not be "
+				 "tried");
+	return 0;
+}
+
 static int fail(struct manager *m, const char *what, int r)
 {
 	log_error("%s: %s: %s", m->runtime_dir, what, strerror(-r));
@@ -98,6 +133,9 @@ static int build(struct manager *m, int *listen_fd)
 {
 	int r = load_conf(m);
 
+	if (r < 0)
+		return r;
+	r = choose_kind(m);
 	if (r < 0)
 		return r;
 	r = check_socket_path(m);

@@ -14,6 +14,7 @@
 
 #include "conf.h"
 #include "core/item.h"
+#include "core/percpu.h"
 #include "core/pool.h"
 #include "ledger.h"
 
@@ -46,7 +47,8 @@ struct manager {
 	struct rundir *rundir;
 	uint64_t generation;
 	uint64_t started_usec;
-	uint32_t n_cpus; /* possible ones */
+	uint32_t n_cpus;       /* possible ones */
+	enum percpu_kind kind; /* the best that a session may have */
 
 	struct conf *conf;
 	char *reload_text; /* what the last reload changed, or why it failed */

@@ -29,14 +29,14 @@ static bool on_hello(struct session *s, const union message_buffer *m, const cha
 		.session = s->number};
 	int fds[3] = {-1, -1, -1};
 
-	if (s->state != SESSION_NEW || m->hello.flags != 0)
+	if (s->state != SESSION_NEW || (m->hello.flags & ~WIRE_HELLO_RSEQ))
 		return false;
 	if (m->hello.version != WIRE_VERSION)
 		w.status = -EPROTO;
 	else if (strlen(strings[0]) > WIRE_NAME_MAX)
 		w.status = -EINVAL;
 	else
-		w.status = session_hello(s, strings[0], fds);
+		w.status = session_hello(s, strings[0], m->hello.flags & WIRE_HELLO_RSEQ, fds);
 	packet_send(s, &w, sizeof(w), fds, w.status == 0 ? 3 : 0);
 	if (w.status == -EPERM)
 		log_warning(
@@ -181,7 +181,26 @@ static bool on_ring(struct session *s, const union message_buffer *m, const char
 	return true;
 }
 
+static bool on_ahead(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	request_ahead(s, &m->ahead);
+	return true;
+}
+
 /* ------------------------------------------------------------------ pools and files */
+
+/* The items of a daemon are its configuration's. */
+static bool on_define(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct wire_item_is answer = {
+		.h = WIRE_HEADER(WIRE_ITEM_IS, struct wire_item_is, m->h.cookie),
+		.status = -EOPNOTSUPP};
+
+	(void)strings;
+	packet_send(s, &answer, sizeof(answer), NULL, 0);
+	return true;
+}
 
 static bool on_item(struct session *s, const union message_buffer *m, const char *const *strings)
 {
@@ -315,7 +334,9 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_EXTENT] = on_extent,
 	[WIRE_CHARGE] = on_charge,
 	[WIRE_RING] = on_ring,
+	[WIRE_AHEAD] = on_ahead,
 	[WIRE_ITEM] = on_item,
+	[WIRE_DEFINE] = on_define,
 	[WIRE_GET] = on_get,
 	[WIRE_SET] = on_set,
 	[WIRE_CREATE] = on_create,

@@ -20,6 +20,7 @@ union message_buffer {
 	struct wire_extent extent;
 	struct wire_charge charge;
 	struct wire_ring ring;
+	struct wire_ahead ahead;
 	struct wire_get get;
 	struct wire_remove remove;
 	char bytes[WIRE_MAX];

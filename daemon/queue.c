@@ -66,7 +66,7 @@ struct pool *queue_above(struct pool *p)
 	return p;
 }
 
-int queue_append(struct request *r, struct pool *at)
+static int append(struct request *r, struct pool *at)
 {
 	struct queue *q = queue_at(r->key->attachment->session->manager->queues, at);
 
@@ -84,7 +84,7 @@ static int move(struct request *r, struct pool *to)
 	if (!queue_at(r->queue->queues, to))
 		return -ENOMEM;
 	queue_leave(r);
-	return queue_append(r, to);
+	return append(r, to);
 }
 
 void queue_leave(struct request *r)
@@ -187,6 +187,15 @@ static void drain_for(struct queue *q, struct pool *failed)
 {
 	if (!q->wait)
 		drain_start(q->queues->manager->drain, failed, on_drained, q, &q->wait);
+}
+
+int queue_join(struct request *r, struct pool *at)
+{
+	int error = append(r, at);
+
+	if (error == 0)
+		drain_for(r->queue, at);
+	return error;
 }
 
 static void on_tick(uv_timer_t *t)

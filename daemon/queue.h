@@ -20,8 +20,8 @@ struct queues *queues_free(struct queues *q);
 /* The nearest pool above p (or p itself) at which requests wait; NULL: none. */
 struct pool *queue_above(struct pool *p);
 
-/* The request waits at the pool from now on. -ENOMEM. */
-int queue_append(struct request *r, struct pool *at);
+/* The request waits at the pool from now on, which is drained for it. -ENOMEM. */
+int queue_join(struct request *r, struct pool *at);
 
 /* It no longer does, if it did. */
 void queue_leave(struct request *r);

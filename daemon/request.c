@@ -46,11 +46,24 @@ static void grant(struct request *r, uint64_t amount)
 	struct key *k = r->key;
 	unsigned lane = r->lane;
 	uint64_t seq = r->seq;
+	bool nowait = r->nowait, done = true;
 
 	k->attachment->session->manager->stats.grants++;
-	row_answer(k, lane, seq, amount);
+	/* More than the need was to be had: let it ask ahead again. */
+	if (amount > r->need)
+		atomic_store(&key_words(k)->ahead, 0);
+	if (!nowait)
+		row_answer(k, lane, seq, amount);
+	else if (row_is_settled(k))
+		done = row_deposit(k, lane, seq, amount);
+	else {
+		/* The drainer is at a word of this key, and one intent a row is all there may be. */
+		done = false;
+		counter_uncharge(&k->attachment->pool->counter, amount);
+		row_answer(k, lane, seq, 0);
+	}
 	free_request(r);
-	send_answer(k, lane, seq, amount, 0);
+	send_answer(k, lane, seq, nowait ? 0 : amount, done ? 0 : -EAGAIN);
 }
 
 static void log_refusal(struct request *r, struct pool *p)
@@ -107,9 +120,9 @@ void request_refuse(struct request *r, struct pool *at, int status)
  * What may be given beyond the need: near a limit no more than each attachment below it could get
  * alike, and nothing while others wait.
  */
-static uint64_t spare(const struct manager *m, const struct pool *pool, uint64_t need)
+static uint64_t spare(const struct pool *pool, uint64_t need)
 {
-	uint64_t most = m->conf->batch;
+	uint64_t most = UINT64_MAX;
 
 	for (const struct pool *p = pool; p; p = p->parent) {
 		uint64_t max = atomic_load(&p->counter.max), usage, share;
@@ -125,6 +138,38 @@ static uint64_t spare(const struct manager *m, const struct pool *pool, uint64_t
 	return most;
 }
 
+/* What is tried beyond the need of a miss, at most `room`: what the reserve lacks of a batch. */
+static uint64_t extra_for(struct key *k, uint64_t need, uint64_t room)
+{
+	const struct conf *c = k->attachment->session->manager->conf;
+	uint64_t batch = batch_next(&k->batch, manager_now(), c->batch, BATCH_MOST);
+	uint64_t there = word_bytes(atomic_load(&key_words(k)->reserve));
+	uint64_t extra = batch > there ? batch - there : 0;
+	uint64_t most = spare(k->attachment->pool, need);
+
+	if (extra > most)
+		extra = most;
+	return extra < room ? extra : room;
+}
+
+void request_ahead(struct session *s, const struct wire_ahead *m)
+{
+	struct key *k = key_find(s, m->key, m->attachment);
+	uint64_t room, extra;
+
+	if (!k || !row_is_settled(k))
+		return;
+	room = WORD_BYTES_MAX - ledger_read(k->row)->granted;
+	extra = extra_for(k, 0, room);
+	/* Less is not worth a trip; until a request brings more, it need not ask again. */
+	if (extra < s->manager->conf->batch / 2 ||
+		counter_try_charge(&k->attachment->pool->counter, extra, NULL) < 0)
+		return;
+	s->manager->stats.grants++;
+	atomic_store(&key_words(k)->ahead, 0);
+	row_deposit(k, 0, 0, extra);
+}
+
 bool request_try(struct request *r, struct pool **ret_failed)
 {
 	struct pool *pool = r->key->attachment->pool;
@@ -135,10 +180,8 @@ bool request_try(struct request *r, struct pool **ret_failed)
 		*ret_failed = pool;
 		return false;
 	}
-	if (r->lane == 0)
-		extra = spare(r->key->attachment->session->manager, pool, r->need);
-	if (extra > room - r->need)
-		extra = room - r->need;
+	if (!r->may_queue)
+		extra = extra_for(r->key, r->need, room - r->need);
 	if (extra > 0 && counter_try_charge(&pool->counter, r->need + extra, NULL) == 0) {
 		grant(r, r->need + extra);
 		return true;
@@ -153,13 +196,6 @@ bool request_try(struct request *r, struct pool **ret_failed)
 
 static void on_drained(void *userdata, uint64_t bytes);
 
-/* It did not fit at `at`. */
-static void give_up(struct request *r, struct pool *at)
-{
-	if (!r->may_queue || queue_append(r, at) < 0)
-		request_refuse(r, at, -ENOMEM);
-}
-
 static void decide(struct request *r, bool drained_some)
 {
 	struct drain *d = r->key->attachment->session->manager->drain;
@@ -171,14 +207,17 @@ static void decide(struct request *r, bool drained_some)
 		pool_count_event(failed, POOL_MAX);
 		r->counted_max = true;
 	}
+	/* It has its place from now on; idle credit is taken back for the head. */
+	if (r->may_queue && queue_join(r, failed) == 0)
+		return;
 	if (failed == r->drained && (!drained_some || r->drains > EXTRA_DRAINS)) {
-		give_up(r, failed);
+		request_refuse(r, failed, -ENOMEM);
 		return;
 	}
 	r->drains = failed == r->drained ? r->drains + 1 : 1;
 	r->drained = failed;
 	if (drain_start(d, failed, on_drained, r, &r->wait) < 0)
-		give_up(r, failed);
+		request_refuse(r, failed, -ENOMEM);
 }
 
 static void on_drained(void *userdata, uint64_t bytes)
@@ -189,29 +228,44 @@ static void on_drained(void *userdata, uint64_t bytes)
 	decide(r, bytes > 0);
 }
 
+/* The same request once more: the same answer. */
+static void answer_again(struct key *k, unsigned lane, uint64_t seq, uint64_t last)
+{
+	uint64_t amount = last == LEDGER_DEPOSITED ? 0 : last;
+
+	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM);
+}
+
 bool request_handle(struct session *s, const struct wire_charge *m)
 {
 	struct key *k;
 	const struct ledger_copy *c;
 	struct pool *behind;
 	struct request *r;
+	bool nowait;
 
 	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX ||
-		(m->flags & ~WIRE_CHARGE_QUEUE) || m->seq == 0)
+		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) || m->seq == 0 ||
+		(m->flags & (m->flags - 1)))
 		return false;
 	k = key_find(s, m->key, m->attachment);
 	if (!k)
 		return true; /* detached meanwhile: the client's record of it is gone too */
 	c = ledger_read(k->row);
+	nowait = m->flags & WIRE_CHARGE_NOWAIT;
 	if (m->seq == c->seq[m->lane]) {
-		send_answer(
-			k, m->lane, m->seq, c->last[m->lane], c->last[m->lane] > 0 ? 0 : -ENOMEM);
+		answer_again(k, m->lane, m->seq, c->last[m->lane]);
 		return true;
 	}
 	if (m->seq < c->seq[m->lane])
 		return true;
 	if (k->request[m->lane])
 		return k->request[m->lane]->seq == m->seq;
+	if (nowait && !row_is_settled(k)) {
+		row_answer(k, m->lane, m->seq, 0);
+		send_answer(k, m->lane, m->seq, 0, -EAGAIN);
+		return true;
+	}
 
 	r = calloc(1, sizeof(*r));
 	if (!r) {
@@ -224,11 +278,12 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		.seq = m->seq,
 		.need = m->need,
 		.deadline_usec = m->deadline_usec,
-		.may_queue = m->flags & WIRE_CHARGE_QUEUE};
+		.may_queue = m->flags & WIRE_CHARGE_QUEUE,
+		.nowait = nowait};
 	k->request[m->lane] = r;
 
 	behind = r->may_queue ? queue_above(k->attachment->pool) : NULL;
-	if (!behind || queue_append(r, behind) < 0)
+	if (!behind || queue_join(r, behind) < 0)
 		decide(r, false);
 	else
 		queue_kick(s->manager);

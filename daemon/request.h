@@ -19,7 +19,7 @@ struct request {
 	struct key *key;
 	unsigned lane;
 	uint64_t seq, need, deadline_usec;
-	bool may_queue, counted_max;
+	bool may_queue, nowait, counted_max;
 	struct pool *drained; /* where it failed last; only compared */
 	unsigned drains;
 	struct drain_wait *wait;
@@ -28,6 +28,9 @@ struct request {
 
 /* A CHARGE of a live session. False: it breaks the protocol. */
 bool request_handle(struct session *s, const struct wire_charge *m);
+
+/* An AHEAD of a live session: a batch into the key's reserve, if there is room for everybody. */
+void request_ahead(struct session *s, const struct wire_ahead *m);
 
 /* Grants it if it fits: true, and the request is gone. Else the pool that refuses in *ret_failed.
  */

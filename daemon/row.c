@@ -16,6 +16,7 @@ static void publish(const struct key *k)
 	const struct ledger_copy *c = ledger_read(k->row);
 
 	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
+	atomic_store_explicit(&f->batch, key_batch(k), memory_order_relaxed);
 	atomic_store_explicit(
 		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
 }
@@ -24,6 +25,13 @@ static void flip(const struct key *k)
 {
 	ledger_flip(k->row);
 	publish(k);
+}
+
+static void close_intent(struct ledger_copy *c)
+{
+	c->intent = LEDGER_NO_INTENT;
+	c->intent_cpu = c->intent_slot = c->intent_parity = 0;
+	c->intent_bytes = 0;
 }
 
 void row_open(struct key *k)
@@ -50,6 +58,38 @@ void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	c->seq[lane] = seq;
 	c->last[lane] = bytes;
 	flip(k);
+}
+
+bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
+{
+	struct segment_key *words = key_words(k);
+	unsigned parity = word_parity(atomic_load(&words->reserve));
+	struct ledger_copy *c = ledger_edit(k->row);
+	bool done;
+
+	c->granted += bytes;
+	if (seq != 0) {
+		c->seq[lane] = seq;
+		c->last[lane] = LEDGER_DEPOSITED;
+	}
+	c->intent = LEDGER_DEPOSIT;
+	c->intent_bytes = bytes;
+	c->intent_parity = !parity;
+	flip(k);
+
+	done = segment_reserve_give(words, k->number, bytes, parity) == 0;
+
+	c = ledger_edit(k->row);
+	if (!done) {
+		c->granted -= bytes;
+		if (seq != 0)
+			c->last[lane] = 0;
+	}
+	close_intent(c);
+	flip(k);
+	if (!done)
+		counter_uncharge(counter_of(k), bytes);
+	return done;
 }
 
 /* What a cumulative word of the client's has grown by, as far as the row may grow: the word is the
@@ -134,9 +174,7 @@ uint64_t row_settle(struct key *k, bool taken)
 		excess = c->intent_bytes - bytes;
 		c->granted -= bytes;
 	}
-	c->intent = LEDGER_NO_INTENT;
-	c->intent_cpu = c->intent_slot = c->intent_parity = 0;
-	c->intent_bytes = 0;
+	close_intent(c);
 	flip(k);
 	counter_uncharge(counter_of(k), bytes);
 	attachment_count_overdraft(k->attachment, excess);

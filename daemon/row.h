@@ -8,7 +8,7 @@
  * - Granting raises the counters, then flips the row; giving back flips the row, then lowers the
  *   counters: counters are never below the rows.
  * - A final answer, a refusal too, is flipped in before it is sent.
- * - Before credit is taken out of a word, the intent is flipped in; the word is changed by exactly
+ * - Before credit is taken out of a word, or put into one, the intent is flipped in; the word is changed by exactly
  *   the recorded amount; then `granted` and the closed intent are flipped together, with the
  *   cumulative words folded in as they are *after* the take. One intent a row and a word.
  */
@@ -20,6 +20,13 @@ void row_open(struct key *k);
 
 /* Answers a request: `bytes` (0: refused) with which the counters have been charged already. */
 void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
+
+/*
+ * Answers a request that nobody waits for (seq 0: no request, it was asked ahead): the bytes go into
+ * the key's reserve. False: they could not, and are given back; the request is answered all the same.
+ * The row is settled.
+ */
+bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
 
 /* What was charged by force or as debt since the last look. */
 void row_fold(struct key *k);

@@ -290,23 +290,24 @@ void session_publish_marks(struct session *s)
 	uint64_t batch = s->manager->conf->batch;
 
 	/* A slot refills a few times from what one request brings, so that a thread which changes
-	 * its CPU finds something, and a reserve above twice that has more than its use. */
+	 * its CPU finds something. */
 	atomic_store(&info->batch, batch);
 	atomic_store(&info->high, batch / 2);
 	atomic_store(&info->low, batch / 4);
-	atomic_store(&info->mark, batch * 2);
 }
 
-int session_hello(struct session *s, const char *name, int ret_fds[static 3])
+int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3])
 {
 	_cleanup_(close_fdp) int theirs = -1, rw = -1, ro = -1;
 	int fds[2], r;
 
 	if (s->uid != 0 && s->uid != geteuid())
 		return -EPERM;
-	r = segment_extend(&s->segment, s->manager->n_cpus, PERCPU_ATOMIC, fds);
+	r = segment_extend(&s->segment, s->manager->n_cpus,
+		has_rseq && s->manager->kind == PERCPU_RSEQ ? PERCPU_RSEQ : PERCPU_ATOMIC, fds);
 	if (r < 0)
 		return r;
+	s->stocks = segment_stocks(&s->segment);
 	rw = fds[0];
 	ro = fds[1];
 	s->keys = calloc(1, sizeof(*s->keys));
@@ -334,17 +335,16 @@ int session_hello(struct session *s, const char *name, int ret_fds[static 3])
 void session_scan(struct session *s, uint64_t look)
 {
 	struct segment_header *h = segment_header(&s->segment);
-	struct stock_area a = segment_stocks(&s->segment);
 
 	if (s->look == look)
 		return;
 	s->look = look;
 	memset(s->idle, 0, (s->segment.n_keys + 1) * sizeof(*s->idle));
-	for (uint32_t cpu = 0; cpu < a.n_cpus; cpu++) {
+	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
 		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
 			continue;
 		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
-			word w = percpu_load(&a.pages[cpu].stock.slot[i]);
+			word w = percpu_load(&s->stocks.pages[cpu].stock.slot[i]);
 
 			if (word_key(w) <= s->segment.n_keys)
 				s->idle[word_key(w)] += word_bytes(w);

@@ -47,6 +47,7 @@ struct session {
 	STAILQ_HEAD(, packet) packets; /* answers that the socket would not take yet */
 
 	struct segment segment;
+	struct percpu_area stocks; /* of the segment */
 	/* Of extents 1, 2, …: a client may have had no room for them when they were sent. */
 	int extent_fds[SEGMENT_EXTENTS][2];
 	struct key **keys;   /* by number; room for segment.n_keys + 1 */
@@ -89,9 +90,9 @@ void session_watch_socket(struct session *s);
  */
 void session_publish_marks(struct session *s);
 
-/* What HELLO asks for: -EPERM, -EPROTO, -ENOMEM … are answered by the caller. On success the three
+/* What HELLO asks for (has_rseq: its threads have sequences): -EPERM, -EPROTO, -ENOMEM … are answered by the caller. On success the three
  * descriptors to send are in ret_fds. */
-int session_hello(struct session *s, const char *name, int ret_fds[static 3]);
+int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3]);
 
 /* Credit that lies idle in the words of the session, by key, into s->idle (slots alone). Looks at
  * touched CPUs only. `look` is the caller's number for this look: a second call with it does

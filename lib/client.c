@@ -348,21 +348,44 @@ static int parse_address(const char *address, const char **ret_path)
 	return 0;
 }
 
+/* Which kind of per-CPU operation the program wants, and can do. */
+static int choose_kind(uint32_t *ret_wanted, uint32_t *ret_hello_flags)
+{
+	bool able = percpu_has_rseq();
+	uint32_t wanted;
+	int r = percpu_parse_kind(secure_getenv("TALLY_PERCPU"), &wanted);
+
+	if (r < 0)
+		return r;
+	if (wanted == PERCPU_RSEQ && !able)
+		return -EOPNOTSUPP;
+	*ret_wanted = wanted;
+	*ret_hello_flags = able && wanted != PERCPU_ATOMIC ? WIRE_HELLO_RSEQ : 0;
+	return 0;
+}
+
 static int say_hello(struct tally *t, const char *name, uint64_t deadline_usec)
 {
 	struct wire_hello hello = {.version = WIRE_VERSION};
 	const char *strings[WIRE_STRINGS_MAX] = {name};
 	struct wire_welcome w = {0};
 	struct call c = {.answer = &w, .n_answer = sizeof(w), .text_fd = -1};
-	int r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
+	uint32_t wanted;
+	int r = choose_kind(&wanted, &hello.flags);
 
+	if (r < 0)
+		return r;
+	r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 	if (r < 0)
 		return r;
 	if (w.status < 0)
 		return w.status;
-	t->live->pages = segment_stocks(&t->segment).pages;
+	if (wanted == PERCPU_RSEQ && t->segment.kind != PERCPU_RSEQ)
+		return -EOPNOTSUPP;
+	if (t->segment.kind == PERCPU_RSEQ && !(hello.flags & WIRE_HELLO_RSEQ))
+		return -EPROTO;
+	t->live->stocks = segment_stocks(&t->segment);
 	atomic_store(&t->live->high, atomic_load(&segment_info(&t->segment)->high));
-	atomic_store(&t->live->n_cpus, t->segment.n_cpus);
 	return 0;
 }
 
@@ -440,6 +463,13 @@ struct tally *client_unref(struct tally *t)
 	return NULL;
 }
 
+/* Every operation misses from now on. */
+static void close_stocks(struct tally *t)
+{
+	atomic_store(&t->live->stocks.n_open, 0);
+	atomic_store(&t->live->stocks.n_cpus, 0);
+}
+
 void client_close(struct tally *t)
 {
 	static const char *const none[WIRE_STRINGS_MAX];
@@ -448,7 +478,7 @@ void client_close(struct tally *t)
 	struct call c = {.answer = &done, .n_answer = sizeof(done), .text_fd = -1};
 
 	if (client_check(t) == 0 && !atomic_exchange(&t->closed, true)) {
-		atomic_store(&t->live->n_cpus, 0);
+		close_stocks(t);
 		call_until(t, WIRE_BYE, &bye, sizeof(bye), none, &c, link_now() + BYE_USEC);
 		link_shut(&t->link);
 	}

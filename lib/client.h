@@ -24,20 +24,14 @@ struct client_key;
 
 /*
  * What a hit reads. It lies on a page that is wiped in a forked child, so that the child finds no
- * stocks, and the check for that costs no load of its own.
+ * stocks, and the check for that costs no load of its own. Closed, it has no CPU either: then every
+ * charge misses.
  */
 struct live {
-	struct stock_page *pages;
-	_Atomic uint32_t n_cpus; /* 0: forked, or closed: then every charge misses */
-	bool is_parent;          /* false in a child */
-	_Atomic uint64_t high;   /* mark of a slot */
+	struct percpu_area stocks;
+	_Atomic uint64_t high; /* mark of a slot */
+	bool is_parent;        /* false in a child */
 };
-
-static inline struct stock_area live_stocks(const struct live *l)
-{
-	return (struct stock_area){.pages = l->pages,
-		.n_cpus = atomic_load_explicit(&l->n_cpus, memory_order_relaxed)};
-}
 
 struct tally {
 	_Atomic uint32_t refs; /* the caller's, and one a handle */

@@ -159,6 +159,8 @@ static int check_charge(struct tally_pool *p, uint64_t bytes)
 static __attribute__((noinline)) int charge_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes, uint64_t deadline_usec)
 {
+	if (stock_consume(&p->live->stocks, key_word(p, item), bytes))
+		return 0;
 	NO_CANCELLATION;
 	bool queue = deadline_usec != 0;
 	struct client_key *k;
@@ -186,6 +188,8 @@ static __attribute__((noinline)) int charge_slow(
 static __attribute__((noinline)) int try_charge_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes)
 {
+	if (stock_consume(&p->live->stocks, key_word(p, item), bytes))
+		return 0;
 	NO_CANCELLATION;
 	struct client_key *k;
 	int r = check_charge(p, bytes);
@@ -206,6 +210,10 @@ static __attribute__((noinline)) int try_charge_slow(
 static __attribute__((noinline)) void uncharge_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes)
 {
+	uint64_t high = atomic_load_explicit(&p->live->high, memory_order_relaxed);
+
+	if (stock_add(&p->live->stocks, key_word(p, item), bytes, high))
+		return;
 	NO_CANCELLATION;
 
 	if (bytes == 0 || bytes > TALLY_BYTES_MAX || client_check(p->tally) < 0)
@@ -215,7 +223,7 @@ static __attribute__((noinline)) void uncharge_slow(
 
 static inline bool charge_hits(const struct tally_pool *p, tally_item item, uint64_t bytes)
 {
-	return likely(stock_consume(live_stocks(p->live), key_word(p, item), bytes));
+	return likely(stock_try_consume(&p->live->stocks, key_word(p, item), bytes));
 }
 
 static inline void uncharge(struct tally_pool *p, tally_item item, uint64_t bytes)
@@ -223,7 +231,7 @@ static inline void uncharge(struct tally_pool *p, tally_item item, uint64_t byte
 	const struct live *l = p->live;
 	uint64_t high = atomic_load_explicit(&l->high, memory_order_relaxed);
 
-	if (unlikely(!stock_add(live_stocks(l), key_word(p, item), bytes, high)))
+	if (unlikely(!stock_try_add(&l->stocks, key_word(p, item), bytes, high)))
 		uncharge_slow(p, item, bytes);
 }
 

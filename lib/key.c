@@ -36,12 +36,11 @@ static void touch(struct tally *t, uint32_t cpu)
 /* The CPU is marked first: the daemon looks for movers on touched CPUs alone. */
 static _Atomic uint32_t *begin_move(struct tally *t)
 {
-	struct stock_area a = segment_stocks(&t->segment);
-	unsigned cpu = percpu_cpu();
+	uint32_t cpu = percpu_cpu(&t->live->stocks);
 
-	cpu = cpu < a.n_cpus ? cpu : 0;
+	cpu = cpu < t->segment.n_cpus ? cpu : 0;
 	touch(t, cpu);
-	return stock_move_begin(a, cpu);
+	return stock_move_begin(&t->live->stocks, cpu);
 }
 
 static void ring(struct client_key *k)
@@ -54,8 +53,29 @@ static void ring(struct client_key *k)
 	if (now - last < RING_USEC ||
 		!atomic_compare_exchange_strong(&k->tally->last_ring_usec, &last, now))
 		return;
-	if (atomic_exchange(&k->words->ring, 1) == 0)
-		link_send_nowait(&k->tally->link, &r, sizeof(r));
+	if (atomic_exchange(&k->words->ring, 1) == 0 &&
+		link_send_nowait(&k->tally->link, &r, sizeof(r)) < 0)
+		atomic_store(&k->words->ring, 0);
+}
+
+static uint64_t batch_of(const struct client_key *k)
+{
+	const struct segment_figures *f = segment_figures(&k->tally->segment, k->number);
+
+	return atomic_load_explicit(&f->batch, memory_order_relaxed);
+}
+
+/* The next batch is to be there before it is needed. */
+static void ask_ahead(struct client_key *k)
+{
+	struct wire_ahead m = {.h = WIRE_HEADER(WIRE_AHEAD, struct wire_ahead, 0),
+		.attachment = atomic_load(&k->attachment),
+		.key = k->number};
+
+	if (atomic_load_explicit(&k->words->ahead, memory_order_relaxed) == 0 &&
+		atomic_exchange(&k->words->ahead, 1) == 0 &&
+		link_send_nowait(&k->tally->link, &m, sizeof(m)) < 0)
+		atomic_store(&k->words->ahead, 0);
 }
 
 /* Puts credit down that was carried out of a word. */
@@ -65,7 +85,7 @@ static void deposit(struct tally *t, uint32_t number, uint64_t bytes)
 	uint64_t total;
 
 	if (bytes > 0 && k && segment_reserve_add(k->words, number, bytes, &total) &&
-		total > atomic_load(&info_of(k)->mark))
+		total > SEGMENT_MARK(batch_of(k)))
 		ring(k);
 }
 
@@ -77,7 +97,7 @@ static void put(struct tally *t, uint32_t number, uint64_t bytes)
 	uint64_t low = atomic_load_explicit(&info->low, memory_order_relaxed);
 	struct stock_carry carry[2];
 	uint32_t cpu;
-	unsigned n = stock_put(segment_stocks(&t->segment), number, bytes, high, low, carry, &cpu);
+	unsigned n = stock_put(&t->live->stocks, number, bytes, high, low, carry, &cpu);
 
 	/* A reload may have changed it; hits read it here. */
 	atomic_store_explicit(&t->live->high, high, memory_order_relaxed);
@@ -97,16 +117,30 @@ void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes
 	stock_move_end(moving);
 }
 
+/* A slot is refilled to LOW; of a key that grows, to HIGH. */
+static uint64_t refill_of(const struct client_key *k, uint64_t batch)
+{
+	const struct segment_info *info = info_of(k);
+
+	return atomic_load_explicit(batch > atomic_load_explicit(&info->batch, memory_order_relaxed)
+			? &info->high
+			: &info->low,
+		memory_order_relaxed);
+}
+
 bool key_take(struct client_key *k, uint64_t bytes)
 {
 	struct tally *t = k->tally;
 	_Atomic uint32_t *moving = begin_move(t);
-	uint64_t low = atomic_load_explicit(&info_of(k)->low, memory_order_relaxed);
-	uint64_t n = segment_reserve_take(k->words, k->number, bytes, bytes + low);
+	uint64_t batch = batch_of(k), left = 0;
+	uint64_t n = segment_reserve_take(
+		k->words, k->number, bytes, bytes + refill_of(k, batch), &left);
 
 	if (n > bytes)
 		put(t, k->number, n - bytes);
 	stock_move_end(moving);
+	if (n > 0 && bytes > 0 && left < SEGMENT_AHEAD(batch))
+		ask_ahead(k);
 	return n > 0 || bytes == 0;
 }
 
@@ -143,7 +177,7 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 				g->amount >= need       ? 0
 					: g->status < 0 ? g->status
 							: -ENOMEM);
-		else if (g->amount == 0)
+		else if (g->status == -ENOMEM)
 			atomic_store(&k->refused, need);
 		link_wake(&k->tally->link, &q->record);
 		break;
@@ -193,7 +227,7 @@ uint64_t key_close(struct client_key *k)
 
 static unsigned lane_for(const struct client_key *k, uint64_t bytes, bool queue)
 {
-	return queue || bytes > atomic_load(&info_of(k)->batch);
+	return queue || bytes > batch_of(k);
 }
 
 /* A request that was not sent after all. */
@@ -228,7 +262,7 @@ static int claim(struct client_key *k, struct key_request *q, uint64_t record, u
 }
 
 static struct wire_charge make_charge(struct client_key *k, uint64_t attachment, unsigned lane,
-	uint64_t seq, uint64_t bytes, bool queue, uint64_t deadline_usec)
+	uint64_t seq, uint64_t bytes, uint32_t flags, uint64_t deadline_usec)
 {
 	return (struct wire_charge){.h = WIRE_HEADER(WIRE_CHARGE, struct wire_charge, 0),
 		.attachment = attachment,
@@ -236,8 +270,8 @@ static struct wire_charge make_charge(struct client_key *k, uint64_t attachment,
 		.lane = lane,
 		.seq = seq,
 		.need = bytes,
-		.deadline_usec = queue ? deadline_usec : 0,
-		.flags = queue ? WIRE_CHARGE_QUEUE : 0};
+		.deadline_usec = flags & WIRE_CHARGE_QUEUE ? deadline_usec : 0,
+		.flags = flags};
 }
 
 /* Its time is over, or the daemon is gone: leaves the request, unless its answer came just now. */
@@ -272,7 +306,8 @@ int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queu
 	r = claim(k, q, record, attachment, bytes, &asker, &seq);
 	if (r < 0)
 		return r;
-	charge = make_charge(k, attachment, lane, seq, bytes, queue, deadline_usec);
+	charge = make_charge(
+		k, attachment, lane, seq, bytes, queue ? WIRE_CHARGE_QUEUE : 0, deadline_usec);
 	r = link_send(&k->tally->link, &charge, sizeof(charge), deadline_usec);
 	if (r < 0)
 		return leave(k, q, seq, &asker, KEY_IDLE, r);
@@ -296,7 +331,7 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
 	r = claim(k, q, record, attachment, bytes, NULL, &seq);
 	if (r < 0)
 		return r == -EBUSY ? -EAGAIN : r;
-	charge = make_charge(k, attachment, lane, seq, bytes, false, 0);
+	charge = make_charge(k, attachment, lane, seq, bytes, WIRE_CHARGE_NOWAIT, 0);
 	r = link_send_nowait(&k->tally->link, &charge, sizeof(charge));
 	if (r < 0) {
 		release(k, q, make_record(seq, KEY_LEFT));

@@ -62,6 +62,8 @@ static void run_until(unsigned n)
 	assert_false(strayed);
 }
 
+static const struct percpu_area atomics = {.kind = PERCPU_ATOMIC};
+
 static struct drainer_word *add(struct drainer_batch *b, enum drainer_op op, percpu_word *slot,
 	uint32_t key, uint64_t bytes, uint32_t parity)
 {
@@ -69,6 +71,7 @@ static struct drainer_word *add(struct drainer_batch *b, enum drainer_op op, per
 
 	assert_non_null(w);
 	w->op = op;
+	w->area = &atomics;
 	w->slot = slot;
 	w->key = key;
 	w->bytes = bytes;
@@ -131,8 +134,7 @@ static void test_results(void **state _unused_)
 	add(&b, DRAINER_TAKE, &slots[4], 7, 100, 0);
 	add(&b, DRAINER_CLEAR, &slots[5], 7, 0, 0);
 	add(&b, DRAINER_CLEAR, &slots[6], 8, 0, 0);
-	/* One slot twice: in the batch's order. */
-	add(&b, DRAINER_TAKE, &slots[0], 7, 40, 1);
+	add(&b, DRAINER_TAKE, &slots[7], 7, 40, 1);
 	b.words[3].userdata = &slots[3];
 	/* What was there before is no answer. */
 	b.words[1].done = b.words[2].done = true;
@@ -143,14 +145,14 @@ static void test_results(void **state _unused_)
 	assert_int_equal(b.n, ELEMENTS(done));
 	for (unsigned i = 0; i < b.n; i++)
 		assert_int_equal(b.words[i].done, done[i]);
-	assert_word(&slots[0], 7, 0, 0);
+	assert_word(&slots[0], 7, 40, 1);
 	assert_word(&slots[1], 7, 100, 1);
 	assert_word(&slots[2], 7, 100, 0);
 	assert_word(&slots[3], 7, 100, 1);
 	assert_word(&slots[4], 7, 0, 1);
 	assert_word(&slots[5], 0, 0, 0);
 	assert_word(&slots[6], 7, 100, 0);
-	assert_word(&slots[7], 7, 100, 1);
+	assert_word(&slots[7], 7, 60, 0);
 	assert_ptr_equal(b.words[3].userdata, &slots[3]);
 	clear_batch(&b);
 }
@@ -285,9 +287,9 @@ static void *run_client(void *arg)
 		word w = percpu_load(slot);
 
 		if (*held < 500 && word_bytes(w) >= 10)
-			*held += percpu_store(slot, 0, w, w - (10 << 1)) == 0 ? 10 : 0;
+			*held += percpu_store(&atomics, slot, 0, w, w - (10 << 1)) == 0 ? 10 : 0;
 		else if (*held >= 10)
-			*held -= percpu_store(slot, 0, w, w + (10 << 1)) == 0 ? 10 : 0;
+			*held -= percpu_store(&atomics, slot, 0, w, w + (10 << 1)) == 0 ? 10 : 0;
 	}
 	return NULL;
 }

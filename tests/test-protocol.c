@@ -406,7 +406,9 @@ static const size_t fixed_sizes[WIRE_REQUESTS_END] = {
 	[WIRE_EXTENT] = sizeof(struct wire_extent),
 	[WIRE_CHARGE] = sizeof(struct wire_charge),
 	[WIRE_RING] = sizeof(struct wire_ring),
+	[WIRE_AHEAD] = sizeof(struct wire_ahead),
 	[WIRE_ITEM] = sizeof(struct wire_item),
+	[WIRE_DEFINE] = sizeof(struct wire_define),
 	[WIRE_GET] = sizeof(struct wire_get),
 	[WIRE_SET] = sizeof(struct wire_set),
 	[WIRE_CREATE] = sizeof(struct wire_create),
@@ -418,6 +420,7 @@ static const unsigned n_strings[WIRE_REQUESTS_END] = {
 	[WIRE_HELLO] = 1,
 	[WIRE_ATTACH] = 1,
 	[WIRE_ITEM] = 1,
+	[WIRE_DEFINE] = 3,
 	[WIRE_GET] = 2,
 	[WIRE_SET] = 3,
 	[WIRE_CREATE] = 1,
@@ -486,7 +489,7 @@ static void test_hello(void **state)
 	refuse_hello((struct wire_hello){.version = WIRE_VERSION + 1}, "n", -EPROTO);
 	refuse_hello((struct wire_hello){.version = 0}, "n", -EPROTO);
 	refuse_hello((struct wire_hello){.version = UINT32_MAX}, "n", -EPROTO);
-	refuse_hello((struct wire_hello){.version = WIRE_VERSION, .flags = 1}, "n", 0);
+	refuse_hello((struct wire_hello){.version = WIRE_VERSION, .flags = 2}, "n", 0);
 	refuse_hello(hello, name, -EINVAL);
 	refuse_hello(hello, name + 60000 - 1 - WIRE_NAME_MAX - 1, -EINVAL);
 }
@@ -761,7 +764,9 @@ static void test_charge_fields(void **state)
 	refuse_charge((struct wire_charge){.seq = 2, .need = UINT64_MAX});
 	refuse_charge((struct wire_charge){.seq = 2, .need = 1, .lane = SEGMENT_LANES});
 	refuse_charge((struct wire_charge){.seq = 2, .need = 1, .lane = UINT32_MAX});
-	refuse_charge((struct wire_charge){.seq = 2, .need = 1, .flags = 2});
+	refuse_charge((struct wire_charge){.seq = 2, .need = 1, .flags = 4});
+	refuse_charge((struct wire_charge){
+		.seq = 2, .need = 1, .flags = WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT});
 	refuse_charge((struct wire_charge){.seq = 2, .need = 1, .flags = UINT32_C(1) << 31});
 }
 
@@ -1470,7 +1475,7 @@ static void test_force(void **state)
 static void give_too_much(struct raw *r, uint32_t key, uint64_t bytes, bool to_stock)
 {
 	struct segment_header *header = segment_header(&r->segment);
-	struct stock_area a = segment_stocks(&r->segment);
+	struct percpu_area a = segment_stocks(&r->segment);
 	uint64_t total;
 
 	if (to_stock) {

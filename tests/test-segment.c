@@ -213,7 +213,7 @@ static void test_base(void **state _unused_)
 	for (size_t n = 0; n < ELEMENTS(numbers); n++) {
 		struct segment daemon = {0}, client = {0};
 		uint32_t last = numbers[n] - 1;
-		struct stock_area ours, theirs;
+		struct percpu_area ours, theirs;
 		struct segment_header *h;
 		int fds[2];
 
@@ -499,7 +499,7 @@ static void test_wrong_headers(void **state _unused_)
 		{0, offsetof(struct segment_header, version), 4, SEGMENT_VERSION + 1},
 		{0, offsetof(struct segment_header, version), 4, 0},
 		{0, offsetof(struct segment_header, kind), 4, 0},
-		{0, offsetof(struct segment_header, kind), 4, PERCPU_ATOMIC + 1},
+		{0, offsetof(struct segment_header, kind), 4, PERCPU_RSEQ + 1},
 		{0, offsetof(struct segment_header, n_cpus), 4, 0},
 		{0, offsetof(struct segment_header, n_cpus), 4, CPUS - 1},
 		{0, offsetof(struct segment_header, n_cpus), 4, CPUS + 1},
@@ -737,7 +737,7 @@ static void test_reserve_add(void **state _unused_)
 static void test_reserve_is_full(void **state _unused_)
 {
 	static const uint64_t much[] = {6, WORD_BYTES_MAX, UINT64_C(1) << 43};
-	uint64_t bytes;
+	uint64_t bytes, left;
 
 	for (size_t i = 0; i < ELEMENTS(much); i++)
 		for (unsigned parity = 0; parity < 2; parity++) {
@@ -747,7 +747,8 @@ static void test_reserve_is_full(void **state _unused_)
 			assert_true(segment_reserve_add(&k, 7, much[i], &bytes));
 			assert_true(bytes == WORD_BYTES_MAX);
 			assert_reserve(&k, 7, WORD_BYTES_MAX, parity);
-			assert_true(segment_reserve_take(&k, 7, 1, UINT64_MAX) == WORD_BYTES_MAX);
+			assert_true(segment_reserve_take(&k, 7, 1, UINT64_MAX, &left) ==
+				WORD_BYTES_MAX);
 			assert_reserve(&k, 7, 0, parity);
 		}
 }
@@ -767,19 +768,23 @@ static void test_reserve_take(void **state _unused_)
 {
 	for (unsigned parity = 0; parity < 2; parity++) {
 		struct segment_key k = {.reserve = word_make(7, 100, parity)};
+		uint64_t left = 4711;
 
-		assert_int_equal(segment_reserve_take(&k, 6, 1, 10), 0);
-		assert_int_equal(segment_reserve_take(&k, 8, 0, 10), 0);
-		assert_int_equal(segment_reserve_take(&k, 7, 101, 200), 0);
+		assert_int_equal(segment_reserve_take(&k, 6, 1, 10, &left), 0);
+		assert_int_equal(segment_reserve_take(&k, 8, 0, 10, &left), 0);
+		assert_int_equal(segment_reserve_take(&k, 7, 101, 200, &left), 0);
 		assert_reserve(&k, 7, 100, parity);
-		assert_int_equal(segment_reserve_take(&k, 7, 10, 30), 30);
+		assert_int_equal(left, 4711);
+		assert_int_equal(segment_reserve_take(&k, 7, 10, 30, &left), 30);
+		assert_int_equal(left, 70);
 		assert_reserve(&k, 7, 70, parity);
-		assert_int_equal(segment_reserve_take(&k, 7, 0, 20), 20);
+		assert_int_equal(segment_reserve_take(&k, 7, 0, 20, &left), 20);
 		assert_reserve(&k, 7, 50, parity);
-		assert_int_equal(segment_reserve_take(&k, 7, 50, 80), 50);
+		assert_int_equal(segment_reserve_take(&k, 7, 50, 80, &left), 50);
+		assert_int_equal(left, 0);
 		assert_reserve(&k, 7, 0, parity);
-		assert_int_equal(segment_reserve_take(&k, 7, 0, 10), 0);
-		assert_int_equal(segment_reserve_take(&k, 7, 1, 10), 0);
+		assert_int_equal(segment_reserve_take(&k, 7, 0, 10, &left), 0);
+		assert_int_equal(segment_reserve_take(&k, 7, 1, 10, &left), 0);
 		assert_reserve(&k, 7, 0, parity);
 	}
 }
@@ -798,6 +803,23 @@ static void test_reserve_steal(void **state _unused_)
 	assert_int_equal(segment_reserve_steal(&k, 7, 40, 0), -EAGAIN);
 	assert_int_equal(segment_reserve_steal(&k, 7, 60, 1), 0);
 	assert_reserve(&k, 7, 0, 0);
+}
+
+static void test_reserve_give(void **state _unused_)
+{
+	struct segment_key k = {.reserve = word_make(7, 100, 0)};
+
+	assert_int_equal(segment_reserve_give(&k, 7, 10, 1), -EAGAIN);
+	assert_int_equal(segment_reserve_give(&k, 8, 10, 0), -EAGAIN);
+	assert_int_equal(segment_reserve_give(&k, 0, 10, 0), -EAGAIN);
+	assert_int_equal(segment_reserve_give(&k, 7, WORD_BYTES_MAX - 99, 0), -EAGAIN);
+	assert_int_equal(segment_reserve_give(&k, 7, UINT64_MAX, 0), -EAGAIN);
+	assert_reserve(&k, 7, 100, 0);
+	assert_int_equal(segment_reserve_give(&k, 7, 40, 0), 0);
+	assert_reserve(&k, 7, 140, 1);
+	assert_int_equal(segment_reserve_give(&k, 7, 40, 0), -EAGAIN);
+	assert_int_equal(segment_reserve_give(&k, 7, WORD_BYTES_MAX - 140, 1), 0);
+	assert_reserve(&k, 7, WORD_BYTES_MAX, 0);
 }
 
 /* Two keys take turns with one reserve, as when a handle is closed and its key used again. */
@@ -842,7 +864,7 @@ static bool goes_on(unsigned i)
 static void *run_adder(void *arg)
 {
 	struct mover *m = arg;
-	uint64_t put = 0, got = 0, bytes;
+	uint64_t put = 0, got = 0, bytes, left;
 
 	for (unsigned i = 0; goes_on(i); i++) {
 		uint64_t random = next_random(&m->seed), n = random % 1000;
@@ -851,7 +873,7 @@ static void *run_adder(void *arg)
 		if (random >> 21 & 3)
 			put += segment_reserve_add(&contended, key, n, &bytes) ? n : 0;
 		else
-			got += segment_reserve_take(&contended, key, n, n + 300);
+			got += segment_reserve_take(&contended, key, n, n + 300, &left);
 		/* On one CPU the others would hardly come to it. */
 		if (i % 64 == 0)
 			sched_yield();
@@ -965,6 +987,7 @@ int main(void)
 		cmocka_unit_test(test_reserve_does_not_wrap),
 		cmocka_unit_test(test_reserve_take),
 		cmocka_unit_test(test_reserve_steal),
+		cmocka_unit_test(test_reserve_give),
 		cmocka_unit_test(test_reserve_is_conserved),
 	};
 

@@ -34,7 +34,9 @@ static const struct kind requests[] = {
 	{WIRE_EXTENT, 24, 0, 0, 0},
 	{WIRE_CHARGE, 64, 0, 0, 0},
 	{WIRE_RING, 32, 0, 0, 0},
+	{WIRE_AHEAD, 32, 0, 0, 0},
 	{WIRE_ITEM, 16, 1, 0, 0},
+	{WIRE_DEFINE, 24, 3, 0, 0},
 	{WIRE_GET, 24, 2, 0, 0},
 	{WIRE_SET, 16, 3, 0, 0},
 	{WIRE_CREATE, 16, 1, 0, 0},
@@ -135,7 +137,7 @@ static void test_numbers(void **state _unused_)
 	assert_int_equal(ELEMENTS(requests), WIRE_REQUESTS_END - 1);
 	assert_int_equal(ELEMENTS(answers), WIRE_ANSWERS_END - WIRE_WELCOME);
 	assert_int_equal(WIRE_HELLO, 1);
-	assert_int_equal(WIRE_BYE, 14);
+	assert_int_equal(WIRE_BYE, 16);
 	assert_int_equal(WIRE_WELCOME, 64);
 	assert_int_equal(WIRE_DONE, 71);
 	assert_int_equal(WIRE_VERSION, 1);
@@ -332,7 +334,7 @@ static void test_longest(void **state _unused_)
 /* The numbers around the two ranges, and ones that would reach far behind the tables. */
 static void unknown(bool request, const struct kind *k)
 {
-	static const uint32_t types[] = {0, 15, 16, 62, 63, 72, 73, 127, 256 + 1, 65536 + 1,
+	static const uint32_t types[] = {0, 17, 18, 62, 63, 72, 73, 127, 256 + 1, 65536 + 1,
 		UINT32_C(1) << 31, (UINT32_C(1) << 31) + 1, UINT32_MAX - 1, UINT32_MAX};
 	struct message m;
 

@@ -24,13 +24,24 @@ static const uint32_t keys[] = {0, 1, 2, 3, 63, 64, 65, 0x7fffe, 0x7ffff, 0x8000
 	0x55555, KEY_MAX - 2, KEY_MAX - 1, KEY_MAX};
 
 /* What a slot may hold, and what a charge that hits may want. */
-static const uint64_t hits[] = {0, 1, 2, 3, 4095, 4096, 4097, UINT64_C(1) << 31,
-	(UINT64_C(1) << 32) - 1, UINT64_C(1) << 32, (UINT64_C(1) << 41) - 1, UINT64_C(1) << 41,
-	(UINT64_C(1) << 41) + 1, WORD_HIT_MAX - 2, WORD_HIT_MAX - 1};
+static const uint64_t hits[] = {0, 1, 2, 3, 4095, 4096, 4097, (UINT64_C(1) << 29) - 1,
+	UINT64_C(1) << 29, (UINT64_C(1) << 29) + 1, WORD_HIT_MAX - 2, WORD_HIT_MAX - 1};
 
 /* What only a reserve holds, or a client that writes what it likes. */
-static const uint64_t beyond[] = {WORD_HIT_MAX, WORD_HIT_MAX + 1, WORD_HIT_MAX + 4096,
-	WORD_BYTES_MAX - WORD_HIT_MAX, WORD_BYTES_MAX - 1, WORD_BYTES_MAX};
+static const uint64_t beyond[] = {UINT64_C(1) << 41, (UINT64_C(1) << 42) + 1, WORD_HIT_MAX,
+	WORD_HIT_MAX + 1, WORD_HIT_MAX + 4096, WORD_BYTES_MAX - WORD_HIT_MAX, WORD_BYTES_MAX - 1,
+	WORD_BYTES_MAX};
+
+static bool covers(word w, uint32_t key, uint64_t bytes)
+{
+	return word_allows(w, word_take(bytes), WORD_TAKE_MOST, (uint64_t)key << WORD_KEY_SHIFT);
+}
+
+/* Whether the word has room for `bytes` up to `high`. */
+static bool fits(word w, uint32_t key, uint64_t bytes, uint64_t high)
+{
+	return word_allows(w, bytes << 1, high << 1 | 1, (uint64_t)key << WORD_KEY_SHIFT);
+}
 
 static bool covers_plainly(word w, uint32_t key, uint64_t bytes)
 {
@@ -83,8 +94,7 @@ static void test_covers_at_borders(void **state _unused_)
 					for (unsigned parity = 0; parity < 2; parity++) {
 						word w = word_make(keys[have], hits[b], parity);
 
-						assert_int_equal(
-							word_covers(w, keys[want], hits[n]),
+						assert_int_equal(covers(w, keys[want], hits[n]),
 							covers_plainly(w, keys[want], hits[n]));
 					}
 }
@@ -99,13 +109,13 @@ static void test_covers_every_key(void **state _unused_)
 			word w = word_make(key, wanted[n], key & 1);
 			word little = word_make(key, wanted[n] - (wanted[n] > 0), 1);
 
-			if (!word_covers(w, key, wanted[n]))
+			if (!covers(w, key, wanted[n]))
 				fail_msg("key %#x does not cover its own bytes", key);
-			if (wanted[n] > 0 && word_covers(little, key, wanted[n]))
+			if (wanted[n] > 0 && covers(little, key, wanted[n]))
 				fail_msg("key %#x covers a byte too many", key);
-			if (word_covers(w, (key + 1) & KEY_MAX, wanted[n]) ||
-				word_covers(w, (key - 1) & KEY_MAX, wanted[n]) ||
-				word_covers(w, key ^ UINT32_C(1) << key % 20, wanted[n]))
+			if (covers(w, (key + 1) & KEY_MAX, wanted[n]) ||
+				covers(w, (key - 1) & KEY_MAX, wanted[n]) ||
+				covers(w, key ^ UINT32_C(1) << key % 20, wanted[n]))
 				fail_msg("key %#x covers for another", key);
 		}
 }
@@ -124,11 +134,28 @@ static void test_covers_at_random(void **state _unused_)
 			key = word_key(w);
 		if ((i & 3) == 3)
 			bytes = (word_bytes(w) + i % 5 - 2) & (WORD_HIT_MAX - 1);
-		w &= ~(WORD_HIT_MAX << 1);
-		if (word_covers(w, key, bytes) != covers_plainly(w, key, bytes))
+		w &= ~((WORD_BYTES_MAX - (WORD_HIT_MAX - 1)) << 1);
+		if (covers(w, key, bytes) != covers_plainly(w, key, bytes))
 			fail_msg("word %#jx, key %#x, bytes %ju", (uintmax_t)w, key,
 				(uintmax_t)bytes);
 	}
+}
+
+/* The other direction: what is added, up to every mark. */
+static void test_fits_at_borders(void **state _unused_)
+{
+	for (size_t have = 0; have < ELEMENTS(keys); have++)
+		for (size_t want = 0; want < ELEMENTS(keys); want++)
+			for (size_t b = 0; b < ELEMENTS(hits); b++)
+				for (size_t n = 0; n < ELEMENTS(hits); n++)
+					for (size_t h = n; h < ELEMENTS(hits); h++) {
+						word w = word_make(keys[have], hits[b], h & 1);
+
+						assert_int_equal(
+							fits(w, keys[want], hits[n], hits[h]),
+							keys[have] == keys[want] &&
+								hits[b] + hits[n] <= hits[h]);
+					}
 }
 
 /* More bytes than a slot ever has: it may be missed, but is not taken for what it is not. */
@@ -143,7 +170,7 @@ static void test_never_a_wrong_yes(void **state _unused_)
 					for (unsigned parity = 0; parity < 2; parity++) {
 						word w = word_make(keys[have], beyond[b], parity);
 
-						assert_true(!word_covers(w, keys[want], hits[n]) ||
+						assert_true(!covers(w, keys[want], hits[n]) ||
 							covers_plainly(w, keys[want], hits[n]));
 					}
 
@@ -152,7 +179,7 @@ static void test_never_a_wrong_yes(void **state _unused_)
 		uint32_t key = i & 1 ? word_key(w) : next_random(&seed) & KEY_MAX;
 		uint64_t bytes = next_random(&seed) & (WORD_HIT_MAX - 1);
 
-		if (word_covers(w, key, bytes) && !covers_plainly(w, key, bytes))
+		if (covers(w, key, bytes) && !covers_plainly(w, key, bytes))
 			fail_msg("word %#jx, key %#x, bytes %ju", (uintmax_t)w, key,
 				(uintmax_t)bytes);
 	}
@@ -181,6 +208,7 @@ int main(void)
 		cmocka_unit_test(test_covers_at_borders),
 		cmocka_unit_test(test_covers_every_key),
 		cmocka_unit_test(test_covers_at_random),
+		cmocka_unit_test(test_fits_at_borders),
 		cmocka_unit_test(test_never_a_wrong_yes),
 		cmocka_unit_test(test_subtraction),
 	};

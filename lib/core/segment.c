@@ -76,6 +76,11 @@ static int seal(int fd, int seals)
 	return fcntl(fd, F_ADD_SEALS, seals) < 0 ? -errno : 0;
 }
 
+static bool is_kind(uint32_t kind)
+{
+	return kind == PERCPU_ATOMIC || (kind == PERCPU_RSEQ && PERCPU_HAS_RSEQ);
+}
+
 static int reopen_read_only(int fd)
 {
 	char path[sizeof("/proc/self/fd/") + 11];
@@ -97,7 +102,7 @@ int segment_extend(struct segment *s, uint32_t n_cpus, enum percpu_kind kind, in
 		return -ENOSPC;
 	if (e > 0)
 		n_cpus = s->n_cpus;
-	if (n_cpus == 0 || n_cpus > SEGMENT_CPUS_MAX)
+	if (n_cpus == 0 || n_cpus > SEGMENT_CPUS_MAX || (e == 0 && !is_kind(kind)))
 		return -EINVAL;
 
 	r = make("tally-rw", size_rw(e, n_cpus), &rw_fd, &rw);
@@ -130,8 +135,10 @@ int segment_extend(struct segment *s, uint32_t n_cpus, enum percpu_kind kind, in
 		goto fail;
 	ro_only = r;
 
-	if (e == 0)
+	if (e == 0) {
 		s->n_cpus = n_cpus;
+		s->kind = kind;
+	}
 	adopt(s, rw, ro);
 	ret_fds[0] = take_fd(&rw_fd);
 	ret_fds[1] = take_fd(&ro_only);
@@ -176,9 +183,9 @@ static int map_checked(int fd, size_t size, int seals, int prot, void **ret)
 	return 0;
 }
 
-/* The base tells how many CPUs it has; its size must agree before it is believed. What is no memfd is
- * not even read: that might wait for ever. */
-static int peek_cpus(int fd, uint32_t *ret)
+/* The base tells its kind, and how many CPUs it has; its size must agree before it is believed. What
+ * is no memfd is not even read: that might wait for ever. */
+static int peek_header(int fd, uint32_t *ret_cpus, enum percpu_kind *ret_kind)
 {
 	struct segment_header h;
 	ssize_t n = !is_sealed(fd, SEALS_RW)
@@ -186,23 +193,25 @@ static int peek_cpus(int fd, uint32_t *ret)
 		: pread(fd, &h, offsetof(struct segment_header, touched), 0);
 
 	if (n < 0 || (size_t)n < offsetof(struct segment_header, touched) ||
-		h.magic != SEGMENT_MAGIC_RW || h.version != SEGMENT_VERSION ||
-		h.kind != PERCPU_ATOMIC || h.n_cpus == 0 || h.n_cpus > SEGMENT_CPUS_MAX)
+		h.magic != SEGMENT_MAGIC_RW || h.version != SEGMENT_VERSION || !is_kind(h.kind) ||
+		h.n_cpus == 0 || h.n_cpus > SEGMENT_CPUS_MAX)
 		return -EPROTO;
-	*ret = h.n_cpus;
+	*ret_cpus = h.n_cpus;
+	*ret_kind = (enum percpu_kind)h.kind;
 	return 0;
 }
 
 int segment_map(struct segment *s, const int fds[static 2])
 {
 	uint32_t e = s->n_extents, n_cpus = s->n_cpus;
+	enum percpu_kind kind = s->kind;
 	void *rw = NULL, *ro = NULL;
 	int r;
 
 	if (e >= SEGMENT_EXTENTS)
 		return -EPROTO;
 	if (e == 0) {
-		r = peek_cpus(fds[0], &n_cpus);
+		r = peek_header(fds[0], &n_cpus, &kind);
 		if (r < 0)
 			return r;
 	}
@@ -224,8 +233,10 @@ int segment_map(struct segment *s, const int fds[static 2])
 		}
 	}
 	/* The base alone: other threads read it from then on. */
-	if (e == 0)
+	if (e == 0) {
 		s->n_cpus = n_cpus;
+		s->kind = kind;
+	}
 	adopt(s, rw, ro);
 	return 0;
 }
@@ -275,10 +286,11 @@ bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, ui
 	return true;
 }
 
-uint64_t segment_reserve_take(struct segment_key *k, uint32_t key, uint64_t need, uint64_t want)
+uint64_t segment_reserve_take(
+	struct segment_key *k, uint32_t key, uint64_t need, uint64_t want, uint64_t *ret_left)
 {
 	word w = atomic_load(&k->reserve);
-	uint64_t n;
+	uint64_t n, left;
 
 	do {
 		uint64_t bytes = word_bytes(w);
@@ -286,15 +298,31 @@ uint64_t segment_reserve_take(struct segment_key *k, uint32_t key, uint64_t need
 		if (word_key(w) != key || bytes < need || bytes == 0)
 			return 0;
 		n = bytes < want ? bytes : want;
+		left = bytes - n;
 	} while (!atomic_compare_exchange_weak(&k->reserve, &w, w - (n << 1)));
+	*ret_left = left;
 	return n;
+}
+
+int segment_reserve_give(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity)
+{
+	word w = atomic_load(&k->reserve);
+
+	for (unsigned try = 0; try < PERCPU_TRIES; try++) {
+		if (word_key(w) != key || word_parity(w) != parity ||
+			bytes > WORD_BYTES_MAX - word_bytes(w))
+			return -EAGAIN;
+		if (atomic_compare_exchange_strong(&k->reserve, &w, (w + (bytes << 1)) ^ 1))
+			return 0;
+	}
+	return -EAGAIN;
 }
 
 int segment_reserve_steal(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity)
 {
 	word w = atomic_load(&k->reserve);
 
-	for (unsigned try = 0; try < STOCK_TRIES; try++) {
+	for (unsigned try = 0; try < PERCPU_TRIES; try++) {
 		if (word_key(w) != key || word_bytes(w) < bytes || word_parity(w) != parity)
 			return -EAGAIN;
 		if (atomic_compare_exchange_strong(&k->reserve, &w, (w - (bytes << 1)) ^ 1))

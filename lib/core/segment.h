@@ -52,6 +52,7 @@ struct segment_key {
 	_Atomic uint64_t debt; /* cumulative bytes charged while no daemon was there */
 	_Atomic uint64_t accepted[SEGMENT_LANES]; /* seq of the last answer that was accepted */
 	_Atomic uint32_t ring;                    /* the doorbell has been rung and not yet heard */
+	_Atomic uint32_t ahead; /* a batch has been asked for ahead, and nothing came of it yet */
 };
 
 /* ro, extent 0. */
@@ -63,20 +64,26 @@ struct segment_info {
 	uint64_t generation;        /* of the daemon: differs after every start */
 	_Atomic uint64_t batch;     /* bytes asked for beyond the need; larger needs use lane 1 */
 	_Atomic uint64_t high, low; /* marks of a slot */
-	_Atomic uint64_t mark;      /* a reserve above it rings the doorbell */
 };
 
 /* ro: a key's figures. */
 struct segment_figures {
 	alignas(32) _Atomic uint64_t attachment; /* 0: the key is free */
 	_Atomic uint64_t granted; /* bytes: charged by the client, or lying idle in its words */
+	_Atomic uint64_t batch;   /* bytes that a miss brings now beyond its need */
 };
 
 static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
 static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
 
+/* A reserve above the mark has more than its use, and rings the doorbell; one below the other asks
+ * ahead. */
+#define SEGMENT_MARK(batch) ((batch)*2)
+#define SEGMENT_AHEAD(batch) ((batch) / 2)
+
 struct segment {
 	uint32_t n_cpus;
+	enum percpu_kind kind;
 	uint32_t n_extents;      /* mapped; 0: none */
 	_Atomic uint32_t n_keys; /* keys 1..n_keys have a place */
 	void *rw[SEGMENT_EXTENTS], *ro[SEGMENT_EXTENTS];
@@ -117,12 +124,12 @@ static inline size_t segment_stocks_offset(uint32_t n_cpus)
 	return (n + STOCK_PAGE - 1) / STOCK_PAGE * STOCK_PAGE;
 }
 
-static inline struct stock_area segment_stocks(const struct segment *s)
+/* The stocks, as an operation of the session's kind sees them. */
+static inline struct percpu_area segment_stocks(const struct segment *s)
 {
-	return (struct stock_area){
-		.pages = (struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)),
-		.n_cpus = s->n_cpus,
-	};
+	return percpu_area_make(
+		(struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)),
+		s->n_cpus, s->kind);
 }
 
 /* The extent of a key (≥ 1) and its place there. */
@@ -167,9 +174,14 @@ uint64_t segment_reserve_close(struct segment_key *k);
  * would not fit in the word is dropped too. The bytes it then holds in *ret_bytes. */
 bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes);
 
-/* Takes at least `need` and up to `want` bytes of the key; 0 when it has less than need. Client:
- * the parity stays. */
-uint64_t segment_reserve_take(struct segment_key *k, uint32_t key, uint64_t need, uint64_t want);
+/* Takes at least `need` and up to `want` bytes of the key; 0 when it has less than need. What is
+ * left there in *ret_left. Client: the parity stays. */
+uint64_t segment_reserve_take(
+	struct segment_key *k, uint32_t key, uint64_t need, uint64_t want, uint64_t *ret_left);
+
+/* For the daemon: adds exactly `bytes` if key and parity are as recorded and there is room, and
+ * flips the parity. 0 or -EAGAIN. */
+int segment_reserve_give(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity);
 
 /* For the daemon: takes exactly `bytes` if key and parity are as recorded, and flips the parity.
  * 0 or -EAGAIN. */

@@ -7,6 +7,19 @@
 
 #include "stock.h"
 
+bool stock_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes)
+{
+	return bytes < WORD_HIT_MAX &&
+		percpu_change(
+			a, word_take(bytes), WORD_TAKE_MOST, (uint64_t)key << WORD_KEY_SHIFT) == 0;
+}
+
+bool stock_add(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high)
+{
+	return bytes <= high &&
+		percpu_change(a, bytes << 1, high << 1 | 1, (uint64_t)key << WORD_KEY_SHIFT) == 0;
+}
+
 /* What of `total` stays in a slot; the rest is excess. */
 static uint64_t keep(uint64_t total, uint64_t high, uint64_t low)
 {
@@ -41,26 +54,33 @@ static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
 	return choice;
 }
 
-unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high, uint64_t low,
-	struct stock_carry carry[static 2], uint32_t *ret_cpu)
+unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu)
 {
 	struct stock_carry evicted = {0};
-	unsigned cpu = percpu_cpu(), n = 0;
 	uint64_t excess = bytes;
+	unsigned n = 0;
 
 	*ret_cpu = UINT32_MAX;
-	for (unsigned try = 0; cpu < a.n_cpus && bytes < WORD_HIT_MAX && try < STOCK_TRIES; try++) {
-		struct stock *s = &a.pages[cpu].stock;
+	for (unsigned try = 0; bytes < WORD_HIT_MAX && try < PERCPU_TRIES; try++) {
+		uint32_t cpu = percpu_cpu(a);
+		struct stock *s;
 		word seen;
-		unsigned i = choose_slot(s, key, &seen);
-		bool own = word_key(seen) == key;
-		uint64_t total = bytes + (own ? word_bytes(seen) : 0);
-		uint64_t kept = keep(total, high, low);
+		unsigned i;
+		bool own;
+		uint64_t total, kept;
 
+		if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
+			break;
+		s = &a->pages[cpu].stock;
+		i = choose_slot(s, key, &seen);
+		own = word_key(seen) == key;
+		total = bytes + (own ? word_bytes(seen) : 0);
+		kept = keep(total, high, low);
 		if (kept == 0 && !own)
 			break;
-		if (percpu_store(&s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) <
-			0)
+		if (percpu_store(
+			    a, &s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) < 0)
 			continue;
 		*ret_cpu = cpu;
 		excess = total - kept;
@@ -77,28 +97,41 @@ unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t h
 	return n;
 }
 
-int stock_take(percpu_word *slot, unsigned cpu, uint32_t key, uint64_t bytes, unsigned parity)
+int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity)
 {
-	for (unsigned try = 0; try < STOCK_TRIES; try++) {
+	int r = -EAGAIN;
+
+	for (unsigned try = 0; r == -EAGAIN && try < PERCPU_TRIES; try++) {
 		word w = percpu_load(slot);
 
 		if (word_key(w) != key || word_bytes(w) < bytes || word_parity(w) != parity)
 			return -EAGAIN;
-		if (percpu_store(slot, cpu, w, (w - (bytes << 1)) ^ 1) == 0)
-			return 0;
+		r = percpu_store(a, slot, cpu, w, (w - (bytes << 1)) ^ 1);
 	}
-	return -EAGAIN;
+	return r;
 }
 
-bool stock_clear(percpu_word *slot, unsigned cpu, uint32_t key)
+int stock_clear(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key)
 {
-	for (unsigned try = 0; try < STOCK_TRIES; try++) {
+	int r = -EAGAIN;
+
+	for (unsigned try = 0; r == -EAGAIN && try < PERCPU_TRIES; try++) {
 		word w = percpu_load(slot);
 
 		if (word_key(w) != key)
-			return true;
-		if (percpu_store(slot, cpu, w, word_make(0, 0, !word_parity(w))) == 0)
-			return true;
+			return 0;
+		r = percpu_store(a, slot, cpu, w, word_make(0, 0, !word_parity(w)));
 	}
-	return false;
+	return r;
+}
+
+uint64_t stock_seize(percpu_word *slot, uint32_t key)
+{
+	word w = percpu_load(slot);
+
+	if (word_key(w) != key)
+		return 0;
+	atomic_store_explicit(slot, word_make(key, 0, word_parity(w)), memory_order_relaxed);
+	return word_bytes(w);
 }

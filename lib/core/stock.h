@@ -19,10 +19,8 @@
 #include "percpu.h"
 #include "util.h"
 
-#define STOCK_SLOTS 7
-#define STOCK_PAGE 4096
-/* After so many lost races an operation takes its slow way instead. */
-#define STOCK_TRIES 16
+#define STOCK_SLOTS PERCPU_WORDS
+#define STOCK_PAGE (1 << PERCPU_PAGE_SHIFT)
 
 struct stock {
 	percpu_word slot[STOCK_SLOTS];
@@ -41,12 +39,6 @@ struct stock_page {
 static_assert(sizeof(struct stock) == 64, "a stock is one cache line");
 static_assert(sizeof(struct stock_page) == STOCK_PAGE, "a page a CPU");
 
-/* The stocks of a session: n_cpus pages. */
-struct stock_area {
-	struct stock_page *pages;
-	uint32_t n_cpus;
-};
-
 /* Credit in a register: taken out of one word, not yet put into another. */
 struct stock_carry {
 	uint32_t key;
@@ -55,52 +47,31 @@ struct stock_carry {
 
 /*
  * The hit: takes `bytes` of the key out of this CPU's stock. False: not there, or not enough in one
- * slot.
+ * slot. The forms with try_ make the first attempt only, inline, and none by atomics.
  */
-static inline bool stock_consume(struct stock_area a, uint32_t key, uint64_t bytes)
+static inline bool stock_try_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes)
 {
-	unsigned cpu = percpu_cpu();
-
-	if (unlikely(cpu >= a.n_cpus || bytes >= WORD_HIT_MAX))
-		return false;
-	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
-		percpu_word *slot = &a.pages[cpu].stock.slot[i];
-
-		for (unsigned try = 0; try < STOCK_TRIES; try++) {
-			word w = percpu_load(slot);
-
-			if (!word_covers(w, key, bytes))
-				break;
-			if (likely(percpu_store(slot, cpu, w, w - (bytes << 1)) == 0))
-				return true;
-		}
-	}
-	return false;
+	return likely(bytes < WORD_HIT_MAX) &&
+		likely(percpu_try_change(a, word_take(bytes), WORD_TAKE_MOST,
+			       (uint64_t)key << WORD_KEY_SHIFT) == 0);
 }
+
+bool stock_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes);
 
 /*
- * The other hit: adds `bytes` to the key's slot, if it has one here and stays at or below `high`.
+ * The other hit: adds `bytes` to the key's slot, if it has one here and stays at or below `high`
+ * (below WORD_HIT_MAX).
  */
-static inline bool stock_add(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high)
+static inline bool stock_try_add(
+	const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high)
 {
-	unsigned cpu = percpu_cpu();
-
-	if (unlikely(cpu >= a.n_cpus || bytes > high))
-		return false;
-	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
-		percpu_word *slot = &a.pages[cpu].stock.slot[i];
-
-		for (unsigned try = 0; try < STOCK_TRIES; try++) {
-			word w = percpu_load(slot);
-
-			if (word_key(w) != key || word_bytes(w) > high - bytes)
-				break;
-			if (likely(percpu_store(slot, cpu, w, w + (bytes << 1)) == 0))
-				return true;
-		}
-	}
-	return false;
+	/* A smaller key's word cannot reach this one's by an addition of `high` at most. */
+	return likely(bytes <= high) &&
+		likely(percpu_try_change(
+			       a, bytes << 1, high << 1 | 1, (uint64_t)key << WORD_KEY_SHIFT) == 0);
 }
+
+bool stock_add(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high);
 
 /*
  * Puts `bytes` of the key into this CPU's stock, making room. What has to leave comes back in
@@ -108,24 +79,30 @@ static inline bool stock_add(struct stock_area a, uint32_t key, uint64_t bytes, 
  * caller counts itself in `moving` around this call and until the carried credit is put down. The
  * CPU whose page was written comes back in *ret_cpu, UINT32_MAX when none was.
  */
-unsigned stock_put(struct stock_area a, uint32_t key, uint64_t bytes, uint64_t high, uint64_t low,
-	struct stock_carry carry[static 2], uint32_t *ret_cpu);
+unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu);
 
 /*
  * For the daemon, on CPU `cpu`: takes exactly `bytes` of the key out of a slot whose parity is
- * `parity`, and flips that. 0; -EAGAIN: the slot is not like that (any more); nothing was changed.
+ * `parity`, and flips that. 0; -EAGAIN: the slot is not like that (any more); -EXDEV: the thread is
+ * not on that CPU. Nothing was changed then.
  */
-int stock_take(percpu_word *slot, unsigned cpu, uint32_t key, uint64_t bytes, unsigned parity);
+int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity);
 
 /* For the daemon: empties the slot if it belongs to the key, whatever lies in it, and flips the
- * parity. True: the slot is free of the key. */
-bool stock_clear(percpu_word *slot, unsigned cpu, uint32_t key);
+ * parity. 0: the slot is free of the key; -EAGAIN, -EXDEV. */
+int stock_clear(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key);
+
+/* Behind a closed gate: takes all that the slot holds of the key, and returns it. The slot stays the
+ * key's. */
+uint64_t stock_seize(percpu_word *slot, uint32_t key);
 
 /* Begins a movement of credit, counted on `cpu` (below n_cpus), and ends it: the thread may be on
  * another CPU by then. */
-static inline _Atomic uint32_t *stock_move_begin(struct stock_area a, uint32_t cpu)
+static inline _Atomic uint32_t *stock_move_begin(const struct percpu_area *a, uint32_t cpu)
 {
-	_Atomic uint32_t *moving = &a.pages[cpu].moving;
+	_Atomic uint32_t *moving = &a->pages[cpu].moving;
 
 	atomic_fetch_add(moving, 1);
 	return moving;

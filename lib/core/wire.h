@@ -15,7 +15,9 @@
  *   EXTENT                    EXTENT_IS             rw and ro of that extent, once more
  *   CHARGE                    GRANT
  *   RING                      -
+ *   AHEAD                     -
  *   ITEM name                 ITEM_IS
+ *   DEFINE name unit help     ITEM_IS
  *   GET path file             TEXT                  a memfd, when the text is too long for a message
  *   SET path file value       DONE
  *   CREATE path               DONE
@@ -47,7 +49,9 @@ enum wire_type {
 	WIRE_EXTENT,
 	WIRE_CHARGE,
 	WIRE_RING,
+	WIRE_AHEAD,
 	WIRE_ITEM,
+	WIRE_DEFINE,
 	WIRE_GET,
 	WIRE_SET,
 	WIRE_CREATE,
@@ -72,10 +76,12 @@ struct wire_header {
 	uint64_t cookie; /* chosen by the asker, in the answer too */
 };
 
+#define WIRE_HELLO_RSEQ UINT32_C(1) /* the client's threads have restartable sequences */
+
 struct wire_hello { /* + name */
 	struct wire_header h;
 	uint32_t version;
-	uint32_t flags; /* 0 */
+	uint32_t flags; /* WIRE_HELLO_… */
 };
 
 struct wire_welcome {
@@ -139,6 +145,9 @@ struct wire_extent_is {
 };
 
 #define WIRE_CHARGE_QUEUE UINT32_C(1) /* wait in the pool's queue until the deadline */
+/* Nobody waits: what is granted is put into the key's reserve by the daemon, where it can be taken
+ * back; the answer's amount is 0 and its status tells (-EAGAIN: ask again). Not with QUEUE. */
+#define WIRE_CHARGE_NOWAIT UINT32_C(2)
 
 struct wire_charge {
 	struct wire_header h;
@@ -158,8 +167,8 @@ struct wire_grant {
 	uint32_t key;
 	uint32_t lane;
 	uint64_t seq;
-	uint64_t amount; /* bytes, need included; 0: refused */
-	int32_t status;  /* why: -ENOMEM, -ETIMEDOUT, -ENODEV */
+	uint64_t amount; /* bytes, need included; 0: refused, or (NOWAIT) put into the reserve */
+	int32_t status;  /* why: -ENOMEM, -ETIMEDOUT, -ENODEV, -EAGAIN */
 	uint32_t reserved;
 };
 
@@ -171,8 +180,22 @@ struct wire_ring {
 	uint32_t reserved;
 };
 
+/* The reserve of this key has run low: a batch may be put into it, if headroom is ample. */
+struct wire_ahead {
+	struct wire_header h;
+	uint64_t attachment;
+	uint32_t key;
+	uint32_t reserved;
+};
+
 struct wire_item { /* + name */
 	struct wire_header h;
+};
+
+struct wire_define { /* + name, unit, help */
+	struct wire_header h;
+	uint32_t type; /* enum item_type */
+	uint32_t reserved;
 };
 
 struct wire_item_is {

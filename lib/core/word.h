@@ -22,8 +22,8 @@
 #define WORD_BYTES_MAX ((UINT64_C(1) << 43) - 1)
 
 /* Slots of a stock hold less than this, and so do charges that may hit one: then one subtraction
- * tests key and bytes together, see word_covers(). */
-#define WORD_HIT_MAX (UINT64_C(1) << 42)
+ * tests key and bytes together, see word_allows(), against a number that fits in an instruction. */
+#define WORD_HIT_MAX (UINT64_C(1) << 30)
 
 typedef uint64_t word;
 
@@ -48,10 +48,21 @@ static inline unsigned word_parity(word w)
 }
 
 /*
- * Whether w is a word of this key with at least `bytes` (below WORD_HIT_MAX). Another key leaves
- * bits above the bytes set, which no subtraction below 2^43 brings under 2^43; too few bytes wrap.
+ * Whether w may be changed by `add` (bytes as shifted in a word, negative ones wrap): it is a word of
+ * `key` (shifted too), and what it holds afterwards, parity included, is at most `most`. Another key
+ * leaves bits above the bytes set, or wraps, and so do too few bytes; both are then above `most`.
+ *
+ * Holds for most < 2^43 and for an `add` that neither takes 2^31 or more nor, with what a word of a
+ * smaller key holds, reaches 2^44.
  */
-static inline bool word_covers(word w, uint32_t key, uint64_t bytes)
+static inline bool word_allows(word w, uint64_t add, uint64_t most, uint64_t key)
 {
-	return (w ^ (uint64_t)key << WORD_KEY_SHIFT) - (bytes << 1) < WORD_HIT_MAX << 1;
+	return w + add - key <= most;
+}
+
+/* The numbers with which a word gives `bytes` (below WORD_HIT_MAX). */
+#define WORD_TAKE_MOST ((WORD_HIT_MAX << 1) - 1)
+static inline uint64_t word_take(uint64_t bytes)
+{
+	return 0 - (bytes << 1);
 }
