@@ -88,8 +88,13 @@ int error_open(const char *address, int error)
 			"tallyd at %s speaks another version; use the tallyctl that came with it",
 			address);
 	case EINVAL:
-	case EOPNOTSUPP:
 		return error_bad_address(address);
+	case EOPNOTSUPP:
+		return error_line(STATUS_ERROR,
+			"TALLY_PERCPU asks for restartable sequences, which tallyctl or tallyd at "
+			"%s "
+			"cannot use here; unset it",
+			address);
 	default:
 		return error_line(STATUS_ERROR,
 			"cannot open tallyd at %s: %s; see the log of tallyd", address,

@@ -165,8 +165,13 @@ int command_usage(const struct invocation *inv, const char *format, ...)
 int command_open(struct invocation *inv, const char *name)
 {
 	struct tally_options options = {.address = inv->address, .name = name};
-	int r = tally_open_with(&options, sizeof(options), &inv->tally);
+	int r;
 
+	if (!strcmp(inv->address, "embedded:"))
+		return error_line(STATUS_ERROR,
+			"embedded: is the engine inside a program, which nobody else can ask; "
+			"name the socket of a tallyd with --socket");
+	r = tally_open_with(&options, sizeof(options), &inv->tally);
 	return r < 0 ? error_open(inv->address, r) : STATUS_DONE;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The trial: a sequence that waits for another process on the same CPU. That process runs only when
- * ours is preempted, so that a sequence which sees what it did, and goes on to its store, was not
- * aborted by the preemption.
+ * The trial: a sequence says that it has begun, and waits for another process on the same CPU to
+ * answer. That process runs only when ours is preempted, so that a sequence which sees the answer,
+ * and goes on to its store, was not aborted by the preemption.
  */
 
 #include "kernel.h"
@@ -19,18 +19,25 @@
 
 #if PERCPU_HAS_RSEQ
 
-/* Waits inside a sequence for another process to set flag[0], then sets flag[1]. -EAGAIN: aborted.
- */
+enum flag {
+	BEGUN,
+	ANSWERED,
+	STORED,
+	FLAGS,
+};
+
+/* 0: it went through; -EAGAIN: it was aborted. */
 #if defined(__x86_64__)
-static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flag)
+static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flags)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "6: pause\n\t"
-							   "cmpl $0, (%[flag])\n\t"
+	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "movl $1, (%[flags])\n\t"
+							   "6: pause\n\t"
+							   "cmpl $0, 4(%[flags])\n\t"
 							   "je 6b\n\t"
-							   "movl $1, 4(%[flag])\n\t"
+							   "movl $1, 8(%[flags])\n\t"
 							   "2:\n\t" PERCPU_ABORT
 			      :
-			      : [rseq] "r"(percpu_rseq_offset), [flag] "r"(flag)
+			      : [rseq] "r"(percpu_rseq_offset), [flags] "r"(flags)
 			      : "rax", "cc", "memory"
 			      : aborted);
 	return 0;
@@ -38,14 +45,16 @@ aborted:
 	return -EAGAIN;
 }
 #else
-static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flag)
+static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flags)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "6: ldr w9, [%[flag]]\n\t"
+	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "mov w9, #1\n\t"
+							   "str w9, [%[flags]]\n\t"
+							   "6: ldr w9, [%[flags], #4]\n\t"
 							   "cbz w9, 6b\n\t"
-							   "str w9, [%[flag], #4]\n\t"
+							   "str w9, [%[flags], #8]\n\t"
 							   "2:\n\t" PERCPU_ABORT
 			      :
-			      : [rseq] "r"(percpu_rseq_area()), [flag] "r"(flag)
+			      : [rseq] "r"(percpu_rseq_area()), [flags] "r"(flags)
 			      : "x9", "cc", "memory"
 			      : aborted);
 	return 0;
@@ -54,40 +63,39 @@ aborted:
 }
 #endif
 
-/* The other process, on the same CPU: lets us get into the sequence, then sets the flag. */
-static _Noreturn void set_flag(volatile uint32_t *flag)
+/* The other process, on the same CPU. */
+static _Noreturn void answer(volatile uint32_t *flags)
 {
-	const struct timespec t = {.tv_nsec = 1000000};
+	const struct timespec t = {.tv_nsec = 500000};
 
-	nanosleep(&t, NULL);
-	*flag = 1;
+	while (!flags[BEGUN])
+		nanosleep(&t, NULL);
+	flags[ANSWERED] = 1;
 	_exit(0);
 }
 
 static int try_pinned(void)
 {
-	volatile uint32_t *flag =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	volatile uint32_t *flags = mmap(NULL, FLAGS * sizeof(*flags), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t pid;
 	int r;
 
-	if (flag == MAP_FAILED)
+	if (flags == MAP_FAILED)
 		return -errno;
 	pid = fork();
-	if (pid < 0) {
+	if (pid < 0)
 		r = -errno;
-		goto finish;
+	else if (pid == 0)
+		answer(flags);
+	else {
+		/* Whoever else preempts it, an abort is what is wanted. */
+		r = wait_in_sequence(flags) == -EAGAIN;
+		flags[BEGUN] = 1;
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
 	}
-	if (pid == 0)
-		set_flag(flag);
-	do
-		r = wait_in_sequence(flag);
-	while (r == -EAGAIN && !flag[0]);
-	r = r == -EAGAIN;
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
-finish:
-	munmap((void *)flag, 4096);
+	munmap((void *)flags, FLAGS * sizeof(*flags));
 	return r;
 }
 

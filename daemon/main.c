@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "conf.h"
+#include "conf/conf.h"
 #include "log.h"
 #include "manager.h"
 #include "notify.h"

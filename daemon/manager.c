@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "conf/cpus.h"
 #include "drain.h"
 #include "export.h"
 #include "flush.h"
@@ -27,26 +28,6 @@ uint64_t manager_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* CPUs that this machine can ever have: one more than the highest number, however sparse. Never the
- * affinity mask, and never those that are online now. */
-static uint32_t possible_cpus(void)
-{
-	_cleanup_(fclosep) FILE *f = fopen("/sys/devices/system/cpu/possible", "re");
-	long conf = sysconf(_SC_NPROCESSORS_CONF);
-	unsigned n = conf > 0 ? (unsigned)conf : 1, last;
-	char line[4096], *p;
-
-	if (!f || !fgets(line, sizeof(line), f))
-		return n;
-	p = strpbrk(line, "\n");
-	if (p)
-		*p = '\0';
-	p = line + strlen(line);
-	while (p > line && p[-1] >= '0' && p[-1] <= '9')
-		p--;
-	return sscanf(p, "%u", &last) == 1 && last < UINT16_MAX ? last + 1 : n;
 }
 
 /* Before anything is made in it. */
@@ -184,7 +165,7 @@ int manager_new(uv_loop_t *loop, const struct manager_options *o, struct manager
 		return -ENOMEM;
 	m->loop = loop;
 	m->started_usec = manager_now();
-	m->n_cpus = possible_cpus();
+	m->n_cpus = cpus_possible();
 	TAILQ_INIT(&m->sessions);
 	m->config = o->config ? strdup(o->config) : NULL;
 	m->runtime_dir = strdup(o->runtime_dir);

@@ -12,7 +12,7 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#include "conf.h"
+#include "conf/conf.h"
 #include "core/item.h"
 #include "core/percpu.h"
 #include "core/pool.h"

@@ -16,6 +16,7 @@
 
 #include "attachment.h"
 #include "collect.h"
+#include "key.h"
 #include "log.h"
 #include "packet.h"
 #include "queue.h"
@@ -289,11 +290,11 @@ void session_publish_marks(struct session *s)
 	struct segment_info *info = segment_info(&s->segment);
 	uint64_t batch = s->manager->conf->batch;
 
-	/* A slot refills a few times from what one request brings, so that a thread which changes
-	 * its CPU finds something. */
+	/* What one request brings fills a slot twice: so a program's common swing, and a buffer of
+	 * 100 KiB, stay within a slot, and a thread that changes its CPU finds something. */
 	atomic_store(&info->batch, batch);
-	atomic_store(&info->high, batch / 2);
-	atomic_store(&info->low, batch / 4);
+	atomic_store(&info->high, batch);
+	atomic_store(&info->low, batch / 2);
 }
 
 int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3])
@@ -332,14 +333,33 @@ int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fd
 	return 0;
 }
 
-void session_scan(struct session *s, uint64_t look)
+/*
+ * What the drainer has taken out of slots and the loop does not know of yet is idle still, of the key
+ * whose intent says so. Returns how many such intents there are.
+ */
+static unsigned add_taken(struct session *s)
 {
-	struct segment_header *h = segment_header(&s->segment);
+	unsigned n = 0;
 
-	if (s->look == look)
-		return;
-	s->look = look;
-	memset(s->idle, 0, (s->segment.n_keys + 1) * sizeof(*s->idle));
+	for (uint32_t i = 1; s->in_drainer > 0 && i <= s->segment.n_keys; i++) {
+		const struct ledger_copy *c = s->keys[i] ? ledger_read(s->keys[i]->row) : NULL;
+		const struct stock *stock;
+
+		if (!c || c->intent != LEDGER_SLOT)
+			continue;
+		stock = &s->stocks.pages[c->intent_cpu].stock;
+		if (word_parity(percpu_load(&stock->slot[c->intent_slot])) != c->intent_parity)
+			continue;
+		s->idle[i] += c->intent_bytes;
+		n++;
+	}
+	return n;
+}
+
+static void add_slots(struct session *s)
+{
+	const struct segment_header *h = segment_header(&s->segment);
+
 	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
 		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
 			continue;
@@ -350,4 +370,20 @@ void session_scan(struct session *s, uint64_t look)
 				s->idle[word_key(w)] += word_bytes(w);
 		}
 	}
+}
+
+void session_scan(struct session *s, uint64_t look)
+{
+	unsigned before, after;
+
+	if (s->look == look)
+		return;
+	s->look = look;
+	/* Nothing may pass from a slot to the drainer between the two looks. */
+	do {
+		before = add_taken(s);
+		memset(s->idle, 0, (s->segment.n_keys + 1) * sizeof(*s->idle));
+		add_slots(s);
+		after = add_taken(s);
+	} while (after != before);
 }

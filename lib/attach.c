@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "force.h"
 #include "key.h"
 
 static const char *const no_strings[WIRE_STRINGS_MAX];
@@ -56,6 +57,7 @@ int client_adopt_key(struct tally *t, const struct wire_key_is *answer)
 	if (atomic_load(&p->key[answer->item]) == WORD_KEY_VOID) {
 		key_open(k, p->attachment);
 		atomic_store(&p->key[answer->item], answer->key);
+		force_settle(p, answer->item);
 	}
 	return 0;
 }

@@ -332,6 +332,7 @@ static int make_live(struct live **ret)
 	return 0;
 }
 
+/* NULL for the embedded engine. */
 static int parse_address(const char *address, const char **ret_path)
 {
 	static const char scheme[] = "unix:";
@@ -340,16 +341,19 @@ static int parse_address(const char *address, const char **ret_path)
 		address = secure_getenv("TALLY_ADDRESS");
 	if (!address || !*address)
 		address = DEFAULT_ADDRESS;
-	if (strcmp(address, "embedded:") == 0)
-		return -EOPNOTSUPP;
+	if (strcmp(address, "embedded:") == 0) {
+		*ret_path = NULL;
+		return 0;
+	}
 	if (strncmp(address, scheme, strlen(scheme)) != 0 || !address[strlen(scheme)])
 		return -EINVAL;
 	*ret_path = address + strlen(scheme);
 	return 0;
 }
 
-/* Which kind of per-CPU operation the program wants, and can do. */
-static int choose_kind(uint32_t *ret_wanted, uint32_t *ret_hello_flags)
+/* Which kind of per-CPU operation the program wants (0: any), and the best that it can have. A daemon
+ * knows of the kernel by itself. */
+static int choose_kind(bool embedded, uint32_t *ret_wanted, enum percpu_kind *ret_best)
 {
 	bool able = percpu_has_rseq();
 	uint32_t wanted;
@@ -357,32 +361,32 @@ static int choose_kind(uint32_t *ret_wanted, uint32_t *ret_hello_flags)
 
 	if (r < 0)
 		return r;
+	if (able && embedded && wanted != PERCPU_ATOMIC)
+		able = percpu_kernel_is_sound() && delivery_has_barrier();
 	if (wanted == PERCPU_RSEQ && !able)
 		return -EOPNOTSUPP;
 	*ret_wanted = wanted;
-	*ret_hello_flags = able && wanted != PERCPU_ATOMIC ? WIRE_HELLO_RSEQ : 0;
+	*ret_best = able && wanted != PERCPU_ATOMIC ? PERCPU_RSEQ : PERCPU_ATOMIC;
 	return 0;
 }
 
-static int say_hello(struct tally *t, const char *name, uint64_t deadline_usec)
+static int say_hello(struct tally *t, const char *name, uint32_t wanted, enum percpu_kind best,
+	uint64_t deadline_usec)
 {
-	struct wire_hello hello = {.version = WIRE_VERSION};
+	struct wire_hello hello = {
+		.version = WIRE_VERSION, .flags = best == PERCPU_RSEQ ? WIRE_HELLO_RSEQ : 0};
 	const char *strings[WIRE_STRINGS_MAX] = {name};
 	struct wire_welcome w = {0};
 	struct call c = {.answer = &w, .n_answer = sizeof(w), .text_fd = -1};
-	uint32_t wanted;
-	int r = choose_kind(&wanted, &hello.flags);
+	int r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 
-	if (r < 0)
-		return r;
-	r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 	if (r < 0)
 		return r;
 	if (w.status < 0)
 		return w.status;
 	if (wanted == PERCPU_RSEQ && t->segment.kind != PERCPU_RSEQ)
 		return -EOPNOTSUPP;
-	if (t->segment.kind == PERCPU_RSEQ && !(hello.flags & WIRE_HELLO_RSEQ))
+	if (t->segment.kind == PERCPU_RSEQ && best != PERCPU_RSEQ)
 		return -EPROTO;
 	t->live->stocks = segment_stocks(&t->segment);
 	atomic_store(&t->live->high, atomic_load(&segment_info(&t->segment)->high));
@@ -393,6 +397,7 @@ static void free_tally(struct tally *t)
 {
 	if (t->live)
 		munmap(t->live, (size_t)sysconf(_SC_PAGESIZE));
+	embedded_free(t->embedded);
 	link_close(&t->link);
 	close_fd(t->event_fd);
 	/* In a child nothing of it is mapped, and another mapping may lie there by now. */
@@ -411,18 +416,24 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	uint64_t now = link_now();
 	uint64_t deadline = timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 	char name[WIRE_NAME_MAX + 1];
+	enum percpu_kind best;
 	const char *path;
+	uint32_t wanted;
 	struct tally *t;
 	int r;
 
 	if (o->flags & TALLY_FAIL_OPEN)
 		return -EOPNOTSUPP;
-	if (o->flags || o->fail_open_max || o->config ||
-		(o->name && strlen(o->name) > WIRE_NAME_MAX))
+	if (o->flags || o->fail_open_max || (o->name && strlen(o->name) > WIRE_NAME_MAX))
 		return -EINVAL;
 	/* A name that was asked for is taken whole or not at all; the program's is only shown. */
 	snprintf(name, sizeof(name), "%s", o->name ? o->name : program_invocation_short_name);
 	r = parse_address(o->address, &path);
+	if (r < 0)
+		return r;
+	if (path && o->config)
+		return -EINVAL;
+	r = choose_kind(!path, &wanted, &best);
 	if (r < 0)
 		return r;
 
@@ -439,9 +450,10 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	pthread_mutex_init(&t->lock, NULL);
 	r = make_live(&t->live);
 	if (r >= 0)
-		r = link_connect(&t->link, path, deadline);
+		r = path ? link_connect(&t->link, path, deadline)
+			 : delivery_open(t, o->config, best);
 	if (r >= 0)
-		r = say_hello(t, name, deadline);
+		r = say_hello(t, name, wanted, best, deadline);
 	if (r < 0) {
 		free_tally(t);
 		return r;
@@ -466,8 +478,9 @@ struct tally *client_unref(struct tally *t)
 /* Every operation misses from now on. */
 static void close_stocks(struct tally *t)
 {
-	atomic_store(&t->live->stocks.n_open, 0);
+	/* In this order: who opens the gate looks at the second afterwards. */
 	atomic_store(&t->live->stocks.n_cpus, 0);
+	atomic_store(&t->live->stocks.n_open, 0);
 }
 
 void client_close(struct tally *t)

@@ -13,6 +13,7 @@
 
 #include "core/item.h"
 #include "core/segment.h"
+#include "embedded.h"
 #include "link.h"
 #include "tally.h"
 
@@ -37,6 +38,9 @@ struct tally {
 	_Atomic uint32_t refs; /* the caller's, and one a handle */
 	struct live *live;
 	struct link link;
+	struct embedded *embedded; /* NULL: there is a daemon */
+	_Atomic bool delivers;     /* `deliverer` holds the lock, and has a message handled */
+	pthread_t deliverer;
 	int event_fd;
 	pid_t mapped_by; /* the process in which the segment is mapped */
 	struct segment segment;
@@ -67,6 +71,7 @@ struct tally_pool {
 	_Atomic uint32_t refs;
 	_Atomic bool detached;
 	_Atomic uint8_t asked[ITEM_MAX + 1]; /* enum client_asked */
+	_Atomic uint64_t owed[ITEM_MAX + 1]; /* charged by force, while there was no key */
 	uint64_t attachment;
 	TAILQ_ENTRY(tally_pool) entry; /* in the tally */
 	char path[];
@@ -97,6 +102,14 @@ int client_fetch_extents(struct tally *t, uint32_t key);
 
 /* The client's side of a key; NULL: it has no place (yet). */
 struct client_key *client_key(struct tally *t, uint32_t number);
+
+/* ------------------------------------------------------------------ delivery.c */
+
+/* Makes the engine, and messages reach it from now on. What embedded_new() says. */
+int delivery_open(struct tally *t, const char *config, enum percpu_kind kind);
+
+/* Whether sequences of other threads can be aborted; without that the engine has atomics. */
+bool delivery_has_barrier(void);
 
 /* ------------------------------------------------------------------ attach.c */
 

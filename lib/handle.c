@@ -1,52 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The public functions. The hit of a charge or uncharge is here, inlined from stock.h: it touches
- * the handle, the page of struct live and this CPU's stock, and nothing else. All the rest is one
- * call away.
+ * The public functions but for charging, which is in charge.c: what they take is checked here.
  */
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
+#include "cancel.h"
 #include "client.h"
 #include "core/path.h"
 #include "core/util.h"
-#include "key.h"
 #include "tally.h"
-
-/* No public function is a cancellation point, whatever it calls. */
-static inline int disable_cancel(void)
-{
-	int state;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	return state;
-}
-
-static inline void restore_cancel(int *state)
-{
-	pthread_setcancelstate(*state, NULL);
-}
-
-#define NO_CANCELLATION                                                                            \
-	_unused_ _cleanup_(restore_cancel)                                                         \
-	int cancel_state = disable_cancel()
-
-/*
- * Takes a structure that may have grown: bytes that this library does not know must be 0, missing
- * ones are.
- */
-static int copy_struct(void *dst, size_t known, const void *src, size_t size)
-{
-	for (size_t i = known; i < size; i++)
-		if (((const char *)src)[i])
-			return -E2BIG;
-	memset(dst, 0, known);
-	memcpy(dst, src, size < known ? size : known);
-	return 0;
-}
 
 /* ------------------------------------------------------------------ opening */
 
@@ -138,160 +103,6 @@ _public_ const char *tally_pool_path(const struct tally_pool *p)
 	return p->path;
 }
 
-/* ------------------------------------------------------------------ charging */
-
-static inline uint32_t key_word(const struct tally_pool *p, tally_item item)
-{
-	return atomic_load_explicit(&p->key[item], memory_order_relaxed);
-}
-
-static int check_charge(struct tally_pool *p, uint64_t bytes)
-{
-	int r = client_check(p->tally);
-
-	if (r < 0)
-		return r;
-	if (atomic_load(&p->detached))
-		return -ENODEV;
-	return bytes > TALLY_BYTES_MAX ? -EINVAL : 0;
-}
-
-static __attribute__((noinline)) int charge_slow(
-	struct tally_pool *p, tally_item item, uint64_t bytes, uint64_t deadline_usec)
-{
-	if (stock_consume(&p->live->stocks, key_word(p, item), bytes))
-		return 0;
-	NO_CANCELLATION;
-	bool queue = deadline_usec != 0;
-	struct client_key *k;
-	int r = check_charge(p, bytes);
-
-	if (r < 0)
-		return r;
-	r = client_key_of(p, item, &k);
-	if (r < 0 || bytes == 0)
-		return r;
-	if (!queue)
-		deadline_usec = link_now() + CLIENT_WAIT_USEC;
-	do {
-		if (key_take(k, bytes))
-			return 0;
-		r = key_ask(k, p->attachment, bytes, queue, deadline_usec);
-	} while (r == -EBUSY);
-	if (r == 0)
-		key_take(k, 0);
-	else if (r == -ENOTCONN && atomic_load(&p->tally->closed))
-		r = -ENODEV;
-	return r;
-}
-
-static __attribute__((noinline)) int try_charge_slow(
-	struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	if (stock_consume(&p->live->stocks, key_word(p, item), bytes))
-		return 0;
-	NO_CANCELLATION;
-	struct client_key *k;
-	int r = check_charge(p, bytes);
-
-	if (r < 0)
-		return r;
-	r = client_key_of_nowait(p, item, &k);
-	if (r < 0 || bytes == 0)
-		return r;
-	if (key_take(k, bytes))
-		return 0;
-	link_read_nowait(&p->tally->link);
-	if (key_take(k, bytes))
-		return 0;
-	return key_ask_nowait(k, p->attachment, bytes);
-}
-
-static __attribute__((noinline)) void uncharge_slow(
-	struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	uint64_t high = atomic_load_explicit(&p->live->high, memory_order_relaxed);
-
-	if (stock_add(&p->live->stocks, key_word(p, item), bytes, high))
-		return;
-	NO_CANCELLATION;
-
-	if (bytes == 0 || bytes > TALLY_BYTES_MAX || client_check(p->tally) < 0)
-		return;
-	key_put(p->tally, &p->key[item], bytes);
-}
-
-static inline bool charge_hits(const struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	return likely(stock_try_consume(&p->live->stocks, key_word(p, item), bytes));
-}
-
-static inline void uncharge(struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	const struct live *l = p->live;
-	uint64_t high = atomic_load_explicit(&l->high, memory_order_relaxed);
-
-	if (unlikely(!stock_try_add(&l->stocks, key_word(p, item), bytes, high)))
-		uncharge_slow(p, item, bytes);
-}
-
-_public_ int tally_charge(struct tally_pool *p, uint64_t bytes)
-{
-	return charge_hits(p, 0, bytes) ? 0 : charge_slow(p, 0, bytes, 0);
-}
-
-_public_ int tally_try_charge(struct tally_pool *p, uint64_t bytes)
-{
-	return charge_hits(p, 0, bytes) ? 0 : try_charge_slow(p, 0, bytes);
-}
-
-_public_ void tally_uncharge(struct tally_pool *p, uint64_t bytes)
-{
-	uncharge(p, 0, bytes);
-}
-
-_public_ int tally_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	if (unlikely(item > ITEM_MAX))
-		return -EINVAL;
-	return charge_hits(p, item, bytes) ? 0 : charge_slow(p, item, bytes, 0);
-}
-
-_public_ int tally_try_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	if (unlikely(item > ITEM_MAX))
-		return -EINVAL;
-	return charge_hits(p, item, bytes) ? 0 : try_charge_slow(p, item, bytes);
-}
-
-_public_ void tally_uncharge_item(struct tally_pool *p, tally_item item, uint64_t bytes)
-{
-	if (likely(item <= ITEM_MAX))
-		uncharge(p, item, bytes);
-}
-
-_public_ int tally_charge_with(struct tally_pool *p, const struct tally_charge_args *a, size_t size)
-{
-	struct tally_charge_args known;
-	int r;
-
-	if (!a)
-		return -EINVAL;
-	r = copy_struct(&known, sizeof(known), a, size);
-	if (r < 0)
-		return r;
-	if (known.flags & TALLY_FORCE)
-		return -EOPNOTSUPP;
-	if ((known.flags & ~TALLY_NOWAIT) || known.item > ITEM_MAX ||
-		((known.flags & TALLY_NOWAIT) && known.deadline_usec))
-		return -EINVAL;
-	if (charge_hits(p, known.item, known.bytes))
-		return 0;
-	if (known.flags & TALLY_NOWAIT)
-		return try_charge_slow(p, known.item, known.bytes);
-	return charge_slow(p, known.item, known.bytes, known.deadline_usec);
-}
-
 /* ------------------------------------------------------------------ items, files, pools */
 
 _public_ int tally_item_lookup(struct tally *t, const char *name, tally_item *ret)
@@ -305,6 +116,35 @@ _public_ int tally_item_lookup(struct tally *t, const char *name, tally_item *re
 	if (!name || !ret)
 		return -EINVAL;
 	r = client_call(t, WIRE_ITEM, &m, sizeof(m), strings, &answer, sizeof(answer));
+	if (r == 0)
+		r = answer.status;
+	if (r == 0)
+		*ret = answer.item;
+	return r;
+}
+
+_public_ int tally_item_define(
+	struct tally *t, const struct tally_item_def *d, size_t size, tally_item *ret)
+{
+	NO_CANCELLATION;
+	const char *strings[WIRE_STRINGS_MAX];
+	struct tally_item_def known;
+	struct wire_item_is answer;
+	struct wire_define m = {0};
+	int r;
+
+	if (!d || !ret)
+		return -EINVAL;
+	r = copy_struct(&known, sizeof(known), d, size);
+	if (r < 0)
+		return r;
+	if (!known.name || known.type > TALLY_EVENT)
+		return -EINVAL;
+	m.type = (uint32_t)known.type;
+	strings[0] = known.name;
+	strings[1] = known.unit ? known.unit : "";
+	strings[2] = known.help ? known.help : "";
+	r = client_call(t, WIRE_DEFINE, &m, sizeof(m), strings, &answer, sizeof(answer));
 	if (r == 0)
 		r = answer.status;
 	if (r == 0)

@@ -28,9 +28,11 @@ static const struct segment_info *info_of(const struct client_key *k)
 
 static void touch(struct tally *t, uint32_t cpu)
 {
-	if (cpu < t->segment.n_cpus)
-		atomic_store_explicit(
-			&segment_header(&t->segment)->touched[cpu], 1, memory_order_release);
+	_Atomic uint8_t *touched = segment_header(&t->segment)->touched;
+
+	/* Set once and for all; the bytes of several CPUs share a cache line. */
+	if (cpu < t->segment.n_cpus && !atomic_load_explicit(&touched[cpu], memory_order_relaxed))
+		atomic_store_explicit(&touched[cpu], 1, memory_order_release);
 }
 
 /* The CPU is marked first: the daemon looks for movers on touched CPUs alone. */
@@ -99,8 +101,9 @@ static void put(struct tally *t, uint32_t number, uint64_t bytes)
 	uint32_t cpu;
 	unsigned n = stock_put(&t->live->stocks, number, bytes, high, low, carry, &cpu);
 
-	/* A reload may have changed it; hits read it here. */
-	atomic_store_explicit(&t->live->high, high, memory_order_relaxed);
+	/* A reload may have changed it; hits of all CPUs read it here. */
+	if (unlikely(atomic_load_explicit(&t->live->high, memory_order_relaxed) != high))
+		atomic_store_explicit(&t->live->high, high, memory_order_relaxed);
 
 	touch(t, cpu);
 	for (unsigned i = 0; i < n; i++)
@@ -115,6 +118,17 @@ void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes
 	if (number != WORD_KEY_VOID)
 		put(t, number, bytes);
 	stock_move_end(moving);
+}
+
+bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
+{
+	_Atomic uint32_t *moving = begin_move(t);
+	struct client_key *k = client_key(t, atomic_load(handle_key));
+
+	if (k)
+		atomic_fetch_add(&k->words->force, bytes);
+	stock_move_end(moving);
+	return k;
 }
 
 /* A slot is refilled to LOW; of a key that grows, to HIGH. */

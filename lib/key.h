@@ -58,6 +58,10 @@ uint64_t key_close(struct client_key *k);
  */
 void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
 
+/* Counts bytes as charged by force. False: the handle has no key (yet, or any more).
+ * Async-signal-safe. */
+bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
+
 /* Takes `bytes` out of the reserve, and refills this CPU's stock from the rest. False: not enough
  * there. With 0 bytes it only refills. */
 bool key_take(struct client_key *k, uint64_t bytes);

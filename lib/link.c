@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "cancel.h"
 #include "core/util.h"
 
 /* Between two attempts to connect while the daemon's backlog is full. */
@@ -147,7 +148,8 @@ int link_connect(struct link *l, const char *path, uint64_t deadline_usec)
 void link_shut(struct link *l)
 {
 	lose(l);
-	shutdown(l->fd, SHUT_RDWR);
+	if (l->fd >= 0)
+		shutdown(l->fd, SHUT_RDWR);
 }
 
 void link_close(struct link *l)
@@ -159,10 +161,13 @@ void link_close(struct link *l)
 
 int link_send_nowait(struct link *l, const void *message, size_t n)
 {
+	NO_CANCELLATION;
 	int saved = errno, r = 0;
 
 	if (atomic_load(&l->lost))
 		return -ENOTCONN;
+	if (l->owner.deliver)
+		return l->owner.deliver(l->owner.userdata, message, n, false);
 	if (send(l->fd, message, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		r = errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? -EAGAIN : -ENOTCONN;
 	if (r == -ENOTCONN)
@@ -184,6 +189,11 @@ static int remaining_ms(uint64_t deadline_usec)
 
 int link_send(struct link *l, const void *message, size_t n, uint64_t deadline_usec)
 {
+	NO_CANCELLATION;
+	if (l->owner.deliver)
+		return atomic_load(&l->lost)
+			? -ENOTCONN
+			: l->owner.deliver(l->owner.userdata, message, n, true);
 	for (;;) {
 		struct pollfd p = {.fd = l->fd, .events = POLLOUT};
 		int r = link_send_nowait(l, message, n), ms;
@@ -292,6 +302,7 @@ static void read_for_all(
 
 int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint64_t deadline_usec)
 {
+	NO_CANCELLATION;
 	int r;
 
 	atomic_fetch_add(&l->waiters, 1);
@@ -305,7 +316,7 @@ int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint6
 		else if (link_now() >= deadline_usec)
 			r = -ETIMEDOUT;
 		else {
-			if (become_reader(l)) {
+			if (l->fd >= 0 && become_reader(l)) {
 				read_for_all(l, word, seen, deadline_usec);
 				stop_reading(l);
 			} else
@@ -323,10 +334,11 @@ int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint6
 
 void link_read_nowait(struct link *l)
 {
+	NO_CANCELLATION;
 	int saved = errno, r = 0;
 	bool locked;
 
-	if (atomic_load(&l->lost) || !become_reader(l))
+	if (l->fd < 0 || atomic_load(&l->lost) || !become_reader(l))
 		return;
 	while (r == 0 && lock_for_next(l, &locked))
 		r = read_one(l, locked);

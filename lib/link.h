@@ -2,7 +2,9 @@
 #pragma once
 
 /*
- * The socket to the daemon, shared by all threads of a process without a thread of its own: of
+ * The way to whoever grants: the socket to the daemon, or the embedded engine in this process.
+ *
+ * The socket is shared by all threads of a process without a thread of its own: of
  * those that wait for an answer one reads for all (the reader), the others sleep on a futex until
  * theirs is there or the reader's place is free. No lock is held while anyone waits, so that a
  * signal handler may send, and read answers that need no lock, at any point.
@@ -25,11 +27,14 @@ struct link_owner {
 	/* False: somebody has it, and `wait` is not set; that way it must be async-signal-safe. */
 	bool (*lock)(void *userdata, bool wait);
 	void (*unlock)(void *userdata);
+	/* Instead of a socket: takes a message and has its answers handled before it returns. -EAGAIN
+	 * when that had to wait and `wait` is not set; that way it must be async-signal-safe. */
+	int (*deliver)(void *userdata, const void *message, size_t n, bool wait);
 	void *userdata;
 };
 
 struct link {
-	int fd;
+	int fd;                    /* -1: messages are delivered */
 	_Atomic uint32_t reader;   /* 1: a thread reads for all */
 	_Atomic uint32_t progress; /* a futex: changes whenever a waiter may have something to do */
 	_Atomic uint32_t waiters;

@@ -54,17 +54,26 @@ struct tally_options {
 	uint64_t flags;
 	uint64_t connect_timeout_usec; /* longest wait for the daemon's answer; 0: 5 s */
 	uint64_t fail_open_max;        /* reserved, must be 0 */
-	const char *config;            /* reserved for "embedded:", must be NULL */
+	const char *config;            /* with "embedded:" alone: a file, see there; NULL: none */
 };
 
 /*
  * Opens the daemon at `address`: "unix:PATH"; NULL means $TALLY_ADDRESS, and without it
  * "unix:/run/tallyd/tallyd.sock". Free with tally_close().
  *
+ * "embedded:" is the same engine inside this process, with pools, limits, items and files of its own
+ * that no other process sees: no daemon, no socket, no thread. Two opens are two engines. `config`
+ * names a file in the format of tallyd.conf(5), of which the [stat] and [pool] sections and `batch`
+ * count; `tallyd --check-config --config FILE` tells what is wrong with one.
+ *
+ * $TALLY_PERCPU is "rseq" or "atomic" to force the kind of per-CPU operation; else it is the faster
+ * one that thread, kernel and daemon can do.
+ *
  * -ENOTCONN: no daemon there; -EACCES: the socket may not be used by this user; -EPERM: the daemon
  * does not let this user in; -ETIMEDOUT: it does not answer; -EPROTO: it speaks another version;
- * -EINVAL: bad address or flags; -EOPNOTSUPP: "embedded:" and TALLY_FAIL_OPEN; -EMFILE, -ENFILE,
- * -ENOMEM.
+ * -EINVAL: bad address, flags, configuration or $TALLY_PERCPU; -ENOENT: no such configuration;
+ * -EOPNOTSUPP: TALLY_FAIL_OPEN, and sequences that were forced and are not to be had; -EMFILE,
+ * -ENFILE, -ENOMEM.
  */
 int tally_open(const char *address, uint64_t flags, struct tally **ret);
 int tally_open_with(const struct tally_options *o, size_t size, struct tally **ret);
@@ -143,9 +152,17 @@ int tally_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
 int tally_try_charge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
 void tally_uncharge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
 
-/* Flags of struct tally_charge_args. */
-#define TALLY_NOWAIT UINT32_C(1) /* as tally_try_charge(); not with a deadline */
-#define TALLY_FORCE UINT32_C(2)  /* reserved: -EOPNOTSUPP */
+/*
+ * Charges whatever the limits say, for what has happened already; never waits; async-signal-safe.
+ * What credit at hand does not cover goes above the limits and counts as a `force` event; it is seen
+ * there at the next look of the daemon. More than TALLY_BYTES_MAX, an event item or no item, and a
+ * handle that answers -ENODEV or -ECHILD: nothing is charged.
+ */
+void tally_charge_force(struct tally_pool *p, tally_item item, uint64_t bytes);
+
+/* Flags of struct tally_charge_args; not with a deadline. */
+#define TALLY_NOWAIT UINT32_C(1) /* as tally_try_charge() */
+#define TALLY_FORCE UINT32_C(2)  /* as tally_charge_force(); 0, -EINVAL, -ENODEV, -ECHILD */
 
 struct tally_charge_args {
 	tally_item item; /* 0: none */
@@ -164,6 +181,24 @@ int tally_charge_with(struct tally_pool *p, const struct tally_charge_args *a, s
 
 /* -ENOENT: no item of that name. */
 int tally_item_lookup(struct tally *t, const char *name, tally_item *ret);
+
+/* Types of an item: a gauge goes up and down, an event only up. */
+#define TALLY_GAUGE UINT64_C(0)
+#define TALLY_EVENT UINT64_C(1)
+
+struct tally_item_def {
+	const char *name; /* [a-z][a-z0-9_]{0,31} */
+	uint64_t type;
+	const char *unit, *help; /* NULL: "" */
+};
+
+/*
+ * Defines an item; the same once more is fine and gives the same number. With "embedded:" alone: the
+ * items of a daemon are its configuration's. -EEXIST: another definition has the name; -EINVAL: bad
+ * name or type; -ENOSPC: there are 64; -EOPNOTSUPP: over a daemon.
+ */
+int tally_item_define(
+	struct tally *t, const struct tally_item_def *d, size_t size, tally_item *ret);
 
 /* Flags of tally_get(). */
 #define TALLY_EXACT UINT64_C(1)       /* flush the subtree first */

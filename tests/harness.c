@@ -161,7 +161,7 @@ static void begin_child(void)
 	setenv("CMOCKA_TEST_ABORT", "1", 1);
 }
 
-/* Sanitizers reserve terabytes of addresses; valgrind is the program, and loads ours. */
+/* Sanitizers reserve terabytes of addresses; valgrind or qemu is the program, and loads ours. */
 int harness_is_bare(struct harness *h)
 {
 	char path[64], line[256], program[256];
@@ -179,7 +179,17 @@ int harness_is_bare(struct harness *h)
 	n = readlink(path, program, sizeof(program) - 1);
 	assert_true(n > 0);
 	program[n] = '\0';
-	return size_kb < 1UL << 30 && !strstr(program, "valgrind");
+	return size_kb < 1UL << 30 && !strstr(program, "valgrind") && !strstr(program, "qemu");
+}
+
+void harness_skip_emulated(const char *what)
+{
+	const char *qemu = getenv("TEST_QEMU");
+
+	if (!qemu || !*qemu)
+		return;
+	print_message("skipped: qemu %s\n", what);
+	skip();
 }
 
 struct tally *harness_open(struct harness *h)

@@ -44,8 +44,10 @@ const char *harness_program(void);
 
 /* How many lines of the daemon's log hold this text. */
 unsigned harness_log_lines(struct harness *h, const char *text);
-/* Whether the daemon runs bare, neither under a sanitizer nor under valgrind. */
+/* Whether the daemon runs bare, neither under a sanitizer nor under valgrind or qemu. */
 int harness_is_bare(struct harness *h);
+/* Skips the test under qemu's user emulation, for something that it does not do as Linux does. */
+void harness_skip_emulated(const char *what);
 
 /* Replaces the configuration's text, without a reload. */
 void harness_configure(struct harness *h, const char *config);

@@ -339,7 +339,7 @@ test_reaching() {
 	address 0 '^version' "the address of the environment" "unix:$socket"
 	address 1 "no tallyd at unix:$work/none; start it" "no daemon there" "unix:$work/none"
 	address 1 "is no address" "an address of no kind" "tcp:localhost"
-	address 1 "is no address" "no embedded engine" "embedded:"
+	address 1 "is the engine inside a program" "no embedded engine" "embedded:"
 	fails 1 "no tallyd at unix:$work/none; start it with 'tallyd'.*--socket" \
 		"--socket where nothing is" --socket "$work/none" status
 	fails 1 "tallyd.conf is no socket" "--socket names a file" --socket "$work/tallyd.conf" status

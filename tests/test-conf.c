@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conf.h"
+#include "conf/conf.h"
 #include "core/util.h"
 #include "core/value.h"
 

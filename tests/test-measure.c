@@ -21,9 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conf.h"
+#include "conf/conf.h"
+#include "conf/measure.h"
 #include "core/util.h"
-#include "measure.h"
 
 static char dir[] = "/tmp/test-measure-XXXXXX";
 

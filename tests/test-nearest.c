@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "conf/nearest.h"
 #include "core/util.h"
-#include "nearest.h"
 
 static const char *suggest(const char *typed)
 {

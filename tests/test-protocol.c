@@ -658,9 +658,19 @@ static void pass_descriptors(bool hello, unsigned n)
 
 static void test_descriptors(void **state)
 {
-	static const unsigned numbers[] = {1, 3, 4, 253};
+	(void)state;
+	for (unsigned n = 1; n <= WIRE_FDS_MAX; n++) {
+		pass_descriptors(false, n);
+		pass_descriptors(true, n);
+	}
+}
+
+static void test_descriptors_without_room(void **state)
+{
+	static const unsigned numbers[] = {WIRE_FDS_MAX + 1, 253};
 
 	(void)state;
+	harness_skip_emulated("keeps the descriptors that it has no room to hand on");
 	for (size_t i = 0; i < ELEMENTS(numbers); i++) {
 		pass_descriptors(false, numbers[i]);
 		pass_descriptors(true, numbers[i]);
@@ -1592,6 +1602,7 @@ int main(void)
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_descriptors_without_room),
 		cmocka_unit_test(test_segment_is_sealed),
 		cmocka_unit_test(test_flags),
 		cmocka_unit_test(test_charge_fields),

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conf/section.h"
 #include "core/util.h"
 #include "core/value.h"
-#include "section.h"
 
 static int set_up(void **state)
 {

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conf/setting.h"
 #include "core/util.h"
 #include "core/value.h"
-#include "setting.h"
 
 struct fixture {
 	struct conf *conf;

@@ -41,8 +41,7 @@ struct segment_header {
 	uint32_t version;
 	uint32_t kind; /* enum percpu_kind */
 	uint32_t n_cpus;
-	alignas(64) _Atomic uint8_t
-		touched[]; /* set, never read, by whoever takes a slot of a CPU */
+	alignas(64) _Atomic uint8_t touched[]; /* set, once, by whoever takes a slot of a CPU */
 };
 
 /* rw: a key's words. */

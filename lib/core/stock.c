@@ -47,8 +47,11 @@ static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
 		}
 	}
 	if (choice == STOCK_SLOTS) {
-		choice = atomic_fetch_add_explicit(&s->cursor, 1, memory_order_relaxed) %
-			STOCK_SLOTS;
+		uint32_t cursor = atomic_load_explicit(&s->cursor, memory_order_relaxed);
+
+		/* Two at once may choose the same: that only matters little. */
+		atomic_store_explicit(&s->cursor, cursor + 1, memory_order_relaxed);
+		choice = cursor % STOCK_SLOTS;
 		*ret_seen = percpu_load(&s->slot[choice]);
 	}
 	return choice;

@@ -47,13 +47,15 @@ struct stock_carry {
 
 /*
  * The hit: takes `bytes` of the key out of this CPU's stock. False: not there, or not enough in one
- * slot. The forms with try_ make the first attempt only, inline, and none by atomics.
+ * slot. The forms with try_ make the first attempt only, inline, and none by atomics: 0, or what
+ * percpu_try_change() says.
  */
-static inline bool stock_try_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes)
+static inline int stock_try_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes)
 {
-	return likely(bytes < WORD_HIT_MAX) &&
-		likely(percpu_try_change(a, word_take(bytes), WORD_TAKE_MOST,
-			       (uint64_t)key << WORD_KEY_SHIFT) == 0);
+	if (unlikely(bytes >= WORD_HIT_MAX))
+		return -ENOENT;
+	return percpu_try_change(
+		a, word_take(bytes), WORD_TAKE_MOST, (uint64_t)key << WORD_KEY_SHIFT);
 }
 
 bool stock_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes);
@@ -62,13 +64,13 @@ bool stock_consume(const struct percpu_area *a, uint32_t key, uint64_t bytes);
  * The other hit: adds `bytes` to the key's slot, if it has one here and stays at or below `high`
  * (below WORD_HIT_MAX).
  */
-static inline bool stock_try_add(
+static inline int stock_try_add(
 	const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high)
 {
 	/* A smaller key's word cannot reach this one's by an addition of `high` at most. */
-	return likely(bytes <= high) &&
-		likely(percpu_try_change(
-			       a, bytes << 1, high << 1 | 1, (uint64_t)key << WORD_KEY_SHIFT) == 0);
+	if (unlikely(bytes > high))
+		return -ENOENT;
+	return percpu_try_change(a, bytes << 1, high << 1 | 1, (uint64_t)key << WORD_KEY_SHIFT);
 }
 
 bool stock_add(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high);

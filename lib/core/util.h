@@ -6,11 +6,13 @@
  * macros with one meaning each. Lists are those of <sys/queue.h>, trees those of <search.h>.
  */
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define _cleanup_(f) __attribute__((cleanup(f)))
@@ -61,4 +63,18 @@ static inline int take_fd(int *fd)
 
 	*fd = -1;
 	return taken;
+}
+
+/*
+ * Takes a structure that may have grown: bytes that this library does not know must be 0, missing
+ * ones are.
+ */
+static inline int copy_struct(void *dst, size_t known, const void *src, size_t size)
+{
+	for (size_t i = known; i < size; i++)
+		if (((const char *)src)[i])
+			return -E2BIG;
+	memset(dst, 0, known);
+	memcpy(dst, src, size < known ? size : known);
+	return 0;
 }

@@ -8,7 +8,6 @@
 
 #include "conf.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <ini.h>
@@ -121,6 +120,14 @@ int conf_new_default(struct conf **ret)
 	return 0;
 }
 
+static int fail_inih(struct conf_reader *reader, const char *what, int n)
+{
+	struct measure_place at = {.file = reader->setting.file, .line = reader->setting.line};
+
+	return measure_fail(&at, reader->ret_error,
+		"inih %s (%d); use a build of inih with its usual options", what, n);
+}
+
 /* inih's reader: one call a line, which is how the lines are counted. Measured lines fit. */
 static char *read_line(char *buf, int size, void *stream)
 {
@@ -132,7 +139,10 @@ static char *read_line(char *buf, int size, void *stream)
 		return NULL;
 	newline = memchr(reader->next, '\n', left);
 	n = newline ? (size_t)(newline - reader->next) + 1 : left;
-	assert(n < (size_t)size);
+	if (n >= (size_t)size) {
+		reader->r = fail_inih(reader, "has no room for a line", size);
+		return NULL;
+	}
 	memcpy(buf, reader->next, n);
 	buf[n] = '\0';
 	reader->next += n;
@@ -162,12 +172,8 @@ static int read_file(struct conf_reader *reader, const char *file)
 	reader->next = text;
 	reader->end = text + n;
 	refused = ini_parse_stream(read_line, reader, handle_key, reader);
-	if (reader->r == 0 && refused) {
-		struct measure_place at = {.file = file, .line = reader->setting.line};
-
-		return measure_fail(&at, reader->ret_error,
-			"inih gives up (%d); use a build of inih with its usual options", refused);
-	}
+	if (reader->r == 0 && refused)
+		return fail_inih(reader, "gives up", refused);
 	return reader->r;
 }
 

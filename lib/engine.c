@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Building the engine from a configuration, and the numbers that stand in words: which keys there
+ * are and whose. What happens to the credit of a key is in credit.c.
+ */
+
+#include "engine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <search.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "conf/cpus.h"
+#include "core/util.h"
+
+uint64_t engine_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+void engine_kick(struct embedded *e)
+{
+	if (TAILQ_EMPTY(&e->waiting))
+		return;
+	atomic_fetch_add(&e->freed, 1);
+	syscall(SYS_futex, &e->freed, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void engine_sleep(struct embedded *e, uint64_t until_usec)
+{
+	struct timespec t = {.tv_sec = (time_t)(until_usec / 1000000),
+		.tv_nsec = (long)(until_usec % 1000000) * 1000};
+	uint32_t seen = atomic_load(&e->freed);
+
+	pthread_mutex_unlock(&e->mutex);
+	syscall(SYS_futex, &e->freed, FUTEX_WAIT_BITSET_PRIVATE, seen, &t, NULL,
+		FUTEX_BITSET_MATCH_ANY);
+	pthread_mutex_lock(&e->mutex);
+}
+
+/* ------------------------------------------------------------------ building */
+
+static int load_conf(struct embedded *e, const char *config)
+{
+	_cleanup_(freep) char *error = NULL;
+
+	return config ? conf_load(config, "", &e->conf, &error) : conf_new_default(&e->conf);
+}
+
+static int apply_conf(struct embedded *e)
+{
+	const struct conf *c = e->conf;
+
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct conf_item *item = &c->items[i];
+		uint32_t number;
+		int r = item_define(
+			&e->items, item->name, item->type, item->unit, item->help, &number);
+
+		if (r < 0)
+			return r;
+	}
+	for (size_t i = 0; i < c->n_pools; i++) {
+		struct pool *p;
+		int r = pool_create_all(e->tree, c->pools[i].path, &p);
+
+		if (r < 0)
+			return r;
+		p->configured = true;
+		counter_set_max(&p->counter, c->pools[i].max);
+	}
+	return 0;
+}
+
+int engine_new(const char *config, enum percpu_kind kind, const struct embedded_owner *o,
+	struct embedded **ret)
+{
+	struct embedded *e = calloc(1, sizeof(*e));
+	int r;
+
+	if (!e)
+		return -ENOMEM;
+	e->owner = *o;
+	e->kind = kind;
+	e->n_cpus = cpus_possible();
+	e->tidied_usec = e->flushed_usec = engine_now();
+	pthread_mutex_init(&e->mutex, NULL);
+	TAILQ_INIT(&e->free_keys);
+	TAILQ_INIT(&e->attachments);
+	TAILQ_INIT(&e->collected);
+	TAILQ_INIT(&e->waiting);
+	for (unsigned i = 0; i < SEGMENT_EXTENTS; i++)
+		e->extent_fds[i][0] = e->extent_fds[i][1] = -1;
+	e->quiet = calloc(e->n_cpus, sizeof(*e->quiet));
+	r = e->quiet ? load_conf(e, config) : -ENOMEM;
+	if (r >= 0)
+		r = pool_tree_new(&e->items, &e->tree);
+	if (r >= 0)
+		r = apply_conf(e);
+	if (r < 0) {
+		engine_free(e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+static void free_all(struct engine_attachments *list)
+{
+	struct engine_attachment *a;
+
+	while ((a = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, a, entry);
+		if (a->pool)
+			engine_leave(a);
+		free(a);
+	}
+}
+
+static void keep(void *attachment)
+{
+	(void)attachment;
+}
+
+static size_t size_of_keys(uint32_t extent)
+{
+	return ((size_t)SEGMENT_FIRST_KEYS << (extent - 1)) * sizeof(struct engine_key);
+}
+
+struct embedded *engine_free(struct embedded *e)
+{
+	if (!e)
+		return NULL;
+	/* In a child whose fork came upon a change half made nothing of it can be relied on. */
+	if (pthread_mutex_trylock(&e->mutex) != 0)
+		return NULL;
+	pthread_mutex_unlock(&e->mutex);
+	tdestroy(e->attachment_index, keep);
+	free_all(&e->attachments);
+	free_all(&e->collected);
+	for (uint32_t i = 1; i < SEGMENT_EXTENTS; i++) {
+		if (e->keys[i])
+			munmap(e->keys[i], size_of_keys(i));
+		close_fd(e->extent_fds[i][0]);
+		close_fd(e->extent_fds[i][1]);
+	}
+	segment_unmap(&e->segment);
+	pool_tree_free(e->tree);
+	item_table_clear(&e->items);
+	conf_free(e->conf);
+	free(e->quiet);
+	pthread_mutex_destroy(&e->mutex);
+	free(e);
+	return NULL;
+}
+
+/* As the daemon's session_publish_marks(). */
+static void publish_marks(struct embedded *e)
+{
+	struct segment_info *info = segment_info(&e->segment);
+
+	atomic_store(&info->batch, e->conf->batch);
+	atomic_store(&info->high, e->conf->batch / 2);
+	atomic_store(&info->low, e->conf->batch / 4);
+}
+
+int engine_begin(struct embedded *e, bool rseq, int ret_fds[static 2])
+{
+	enum percpu_kind kind = rseq ? e->kind : PERCPU_ATOMIC;
+	int r = segment_extend(&e->segment, e->n_cpus, kind, ret_fds);
+
+	if (r < 0)
+		return r;
+	e->stocks = segment_stocks(&e->segment);
+	segment_info(&e->segment)->session = 1;
+	segment_info(&e->segment)->generation = 1;
+	publish_marks(e);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ attachments */
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = ((const struct engine_attachment *)a)->number;
+	uint64_t y = ((const struct engine_attachment *)b)->number;
+
+	return x < y ? -1 : x > y;
+}
+
+struct engine_attachment *engine_find(struct embedded *e, uint64_t number)
+{
+	struct engine_attachment wanted = {.number = number};
+	void *found = tfind(&wanted, &e->attachment_index, by_number);
+
+	return found ? *(struct engine_attachment **)found : NULL;
+}
+
+static void free_collected(struct embedded *e)
+{
+	struct engine_attachment *a;
+
+	TAILQ_FOREACH (a, &e->collected, entry)
+		tdelete(a, &e->attachment_index, by_number);
+	free_all(&e->collected);
+}
+
+int engine_attach(
+	struct embedded *e, uint64_t number, struct pool *pool, struct engine_attachment **ret)
+{
+	struct engine_attachment *a = engine_find(e, number);
+
+	if (a) {
+		*ret = a;
+		return -EEXIST;
+	}
+	free_collected(e);
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->engine = e;
+	a->number = number;
+	TAILQ_INIT(&a->keys);
+	if (!tsearch(a, &e->attachment_index, by_number)) {
+		free(a);
+		return -ENOMEM;
+	}
+	a->pool = pool_ref(pool);
+	pool_add_member(pool, &a->member);
+	TAILQ_INSERT_TAIL(&e->attachments, a, entry);
+	*ret = a;
+	return 0;
+}
+
+void engine_leave(struct engine_attachment *a)
+{
+	pool_remove_member(a->pool, &a->member);
+	a->pool = pool_unref(a->pool);
+}
+
+void engine_drop(struct engine_attachment *a)
+{
+	struct embedded *e = a->engine;
+	struct engine_key *k;
+
+	while ((k = TAILQ_FIRST(&a->keys))) {
+		TAILQ_REMOVE(&a->keys, k, entry);
+		k->attachment = NULL;
+		TAILQ_INSERT_HEAD(&e->free_keys, k, entry);
+		e->n_free_keys++;
+	}
+	TAILQ_REMOVE(&e->attachments, a, entry);
+	TAILQ_INSERT_TAIL(&e->collected, a, entry);
+}
+
+/* ------------------------------------------------------------------ keys */
+
+/* More keys: the next extent. The engine's side of them comes first: afterwards nothing may fail. */
+static int extend(struct embedded *e, uint32_t *ret_extent)
+{
+	uint32_t extent = e->segment.n_extents, first = e->segment.n_keys + 1;
+	struct engine_key *keys;
+	int r;
+
+	if (extent >= SEGMENT_EXTENTS)
+		return -ENOSPC;
+	keys = mmap(NULL, size_of_keys(extent), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		-1, 0);
+	if (keys == MAP_FAILED)
+		return -errno;
+	r = segment_extend(&e->segment, 0, e->segment.kind, e->extent_fds[extent]);
+	if (r < 0) {
+		munmap(keys, size_of_keys(extent));
+		return r;
+	}
+	e->keys[extent] = keys;
+	for (uint32_t i = 0; i < size_of_keys(extent) / sizeof(*keys); i++) {
+		keys[i].number = first + i;
+		TAILQ_INSERT_TAIL(&e->free_keys, &keys[i], entry);
+		e->n_free_keys++;
+	}
+	*ret_extent = extent;
+	return 0;
+}
+
+int engine_key_new(
+	struct engine_attachment *a, uint32_t item, struct engine_key **ret, uint32_t *ret_extent)
+{
+	struct embedded *e = a->engine;
+	uint32_t extent = 0;
+	struct engine_key *k;
+
+	if (TAILQ_EMPTY(&e->free_keys)) {
+		int r = extend(e, &extent);
+
+		if (r < 0)
+			return r;
+	}
+	k = TAILQ_FIRST(&e->free_keys);
+	TAILQ_REMOVE(&e->free_keys, k, entry);
+	e->n_free_keys--;
+	*k = (struct engine_key){.number = k->number, .item = item, .attachment = a};
+	TAILQ_INSERT_TAIL(&a->keys, k, entry);
+	*ret = k;
+	*ret_extent = extent;
+	return 0;
+}
+
+struct engine_key *engine_key(struct embedded *e, uint32_t number)
+{
+	uint32_t extent, i;
+
+	if (number == 0 || number > e->segment.n_keys)
+		return NULL;
+	extent = segment_extent_of(number, &i);
+	return e->keys[extent][i].attachment ? &e->keys[extent][i] : NULL;
+}
+
+struct engine_key *engine_find_key(struct embedded *e, uint32_t number, uint64_t attachment)
+{
+	struct engine_key *k = engine_key(e, number);
+
+	if (!k || k->attachment->number != attachment || k->attachment->state != ENGINE_LIVE)
+		return NULL;
+	return k;
+}

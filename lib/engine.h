@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * What the embedded engine knows: the tree of pools, this process's segment, and what it holds
+ * there (attachments, for each a key an item, for each key what it was granted). All of it is
+ * changed under one mutex.
+ *
+ * Nothing that a charge may lead to allocates memory, for the charge may come from an allocator, or
+ * from a signal handler: keys lie in mapped arrays, requests on stacks, and attachments whose keys
+ * were collected are freed when the next one is made.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "conf/conf.h"
+#include "core/batch.h"
+#include "core/item.h"
+#include "core/pool.h"
+#include "core/segment.h"
+#include "embedded.h"
+
+struct grant_request;
+
+enum engine_state {
+	ENGINE_LIVE,
+	ENGINE_DETACHED,   /* given back; handles still name it */
+	ENGINE_FORGOTTEN,  /* no handle names it; its keys wait to be collected */
+	ENGINE_COLLECTING, /* they are being collected */
+};
+
+struct engine_attachment {
+	struct pool_member member;
+	struct embedded *engine;
+	struct pool *pool; /* NULL: given back */
+	uint64_t number;
+	enum engine_state state;
+	TAILQ_HEAD(, engine_key) keys;
+	TAILQ_ENTRY(engine_attachment) entry;
+};
+
+/* The final answer to a request. */
+struct engine_answer {
+	uint64_t seq, amount;
+	int status;
+};
+
+struct engine_key {
+	uint32_t number, item;
+	struct engine_attachment *attachment; /* NULL: the key is free */
+	uint64_t granted;
+	uint64_t previous_force, previous_debt; /* of the cumulative words, what is in `granted` */
+	struct engine_answer answer[SEGMENT_LANES];   /* the last one */
+	struct grant_request *waiting[SEGMENT_LANES]; /* in a queue; NULL: none */
+	struct batch batch;                           /* what its misses bring */
+	uint64_t look, idle;           /* what the look of that number found in slots */
+	TAILQ_ENTRY(engine_key) entry; /* in its attachment, or among the free ones */
+};
+
+TAILQ_HEAD(engine_keys, engine_key);
+TAILQ_HEAD(engine_attachments, engine_attachment);
+TAILQ_HEAD(grant_requests, grant_request);
+
+struct embedded {
+	struct embedded_owner owner;
+	enum percpu_kind kind; /* the best that the segment may have */
+	uint32_t n_cpus;       /* possible ones */
+	struct conf *conf;
+
+	pthread_mutex_t mutex; /* of all below */
+	struct item_table items;
+	struct pool_tree *tree;
+	bool welcomed, closed;
+	struct segment segment;
+	struct percpu_area stocks;
+	/* Of extents 1, 2, …, until they are known to have arrived. */
+	int extent_fds[SEGMENT_EXTENTS][2];
+	struct engine_key *keys[SEGMENT_EXTENTS]; /* of extents 1, 2, …; they never move */
+	struct engine_keys free_keys;
+	uint32_t n_free_keys, n_forgotten_keys;
+	void *attachment_index; /* tsearch(3) root, by number */
+	struct engine_attachments attachments, collected;
+
+	uint64_t last_look;
+	uint64_t tidied_usec, flushed_usec;
+	uint8_t *quiet; /* by CPU: seen with nobody moving, in this phase of the collection */
+	bool collecting, cleared;
+
+	struct grant_requests waiting; /* for headroom, in the order in which they came */
+	_Atomic uint32_t freed;        /* a futex: some may have come free */
+};
+
+int engine_new(const char *config, enum percpu_kind kind, const struct embedded_owner *o,
+	struct embedded **ret);
+/* In any state, also in a child. Returns NULL. */
+struct embedded *engine_free(struct embedded *e);
+
+/* Makes the base of the segment, by sequences if the threads have them; its descriptors are the
+ * caller's. */
+int engine_begin(struct embedded *e, bool rseq, int ret_fds[static 2]);
+
+/* The attachment of that number, whatever its state; NULL: none. */
+struct engine_attachment *engine_find(struct embedded *e, uint64_t number);
+
+/*
+ * Attaches to a pool, without any key. -EEXIST: the number was used before, *ret is what has it;
+ * -ENOMEM.
+ */
+int engine_attach(
+	struct embedded *e, uint64_t number, struct pool *pool, struct engine_attachment **ret);
+/* Leaves the pool. What its keys were granted has been given back. */
+void engine_leave(struct engine_attachment *a);
+/* Its keys are free again; the memory is too with the next attachment. */
+void engine_drop(struct engine_attachment *a);
+
+/*
+ * A key for (attachment, item), which has been granted nothing. A new extent, which is to be sent,
+ * comes with its number (0: none). -ENOSPC: no key is left; and what growing the segment may say.
+ */
+int engine_key_new(
+	struct engine_attachment *a, uint32_t item, struct engine_key **ret, uint32_t *ret_extent);
+
+/* The key of that number; NULL: there is none, or it is free. */
+struct engine_key *engine_key(struct embedded *e, uint32_t number);
+
+/* The key that a message names by number and attachment; NULL: not (any more) a live one. */
+struct engine_key *engine_find_key(struct embedded *e, uint32_t number, uint64_t attachment);
+
+static inline struct segment_key *engine_words(const struct engine_key *k)
+{
+	return segment_key(&k->attachment->engine->segment, k->number);
+}
+
+/* Some may have come free: those who wait look again. Async-signal-safe. */
+void engine_kick(struct embedded *e);
+
+/* Sleeps until the next kick, or until then; the mutex is not held meanwhile. */
+void engine_sleep(struct embedded *e, uint64_t until_usec);
+
+/* CLOCK_MONOTONIC in microseconds. */
+uint64_t engine_now(void);

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "grant.h"
+
+#include <errno.h>
+
+#include "answer.h"
+#include "credit.h"
+#include "idle.h"
+
+/* Drains for one request beyond one a level: others may take what was drained before it is tried.
+ */
+#define EXTRA_DRAINS 2
+#define LOOK_USEC 10000 /* of the head of a queue */
+
+struct grant_request {
+	TAILQ_ENTRY(grant_request) entry; /* among all that wait */
+	struct embedded *engine;
+	struct engine_key *key; /* NULL: dropped */
+	unsigned lane;
+	uint64_t seq, need, batch, deadline_usec;
+	uint32_t flags;
+	bool counted_max;
+	struct pool *at; /* in the queue of this pool; NULL: in none */
+};
+
+/* ------------------------------------------------------------------ queues */
+
+/* All that wait are in one list, in their order; the queue of a pool is those of them that wait
+ * there, and the pool knows its head. */
+static void enter(struct grant_request *r, struct pool *at)
+{
+	r->at = at;
+	r->key->waiting[r->lane] = r;
+	TAILQ_INSERT_TAIL(&r->engine->waiting, r, entry);
+	if (!at->queue)
+		at->queue = r;
+}
+
+static bool is_head(const struct grant_request *r)
+{
+	return r->at->queue == r;
+}
+
+static void leave(struct grant_request *r)
+{
+	struct grant_request *next = r;
+
+	if (!r->at)
+		return;
+	if (is_head(r)) {
+		do
+			next = TAILQ_NEXT(next, entry);
+		while (next && next->at != r->at);
+		r->at->queue = next;
+	}
+	/* While it is among them: it may be the one to wake, dropped by another thread. */
+	engine_kick(r->engine);
+	TAILQ_REMOVE(&r->engine->waiting, r, entry);
+	r->key->waiting[r->lane] = NULL;
+	r->at = NULL;
+}
+
+/* To the end of another pool's queue. */
+static void move(struct grant_request *r, struct pool *to)
+{
+	leave(r);
+	enter(r, to);
+}
+
+/* The nearest pool above p (or p itself) at which requests wait; NULL: none. */
+static struct pool *queue_above(struct pool *p)
+{
+	while (p && !p->queue)
+		p = p->parent;
+	return p;
+}
+
+static void drop(struct grant_request *r)
+{
+	leave(r);
+	r->key = NULL;
+}
+
+void grant_drop(struct engine_attachment *a)
+{
+	struct engine_key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+			if (k->waiting[lane])
+				drop(k->waiting[lane]);
+}
+
+void grant_drop_all(struct embedded *e)
+{
+	while (!TAILQ_EMPTY(&e->waiting))
+		drop(TAILQ_FIRST(&e->waiting));
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static void send_answer(struct engine_key *k, unsigned lane)
+{
+	struct embedded *e = k->attachment->engine;
+	const struct engine_answer *a = &k->answer[lane];
+	struct wire_grant g = {.h = WIRE_HEADER(WIRE_GRANT, struct wire_grant, 0),
+		.attachment = k->attachment->number,
+		.key = k->number,
+		.lane = lane,
+		.seq = a->seq,
+		.amount = a->amount,
+		.status = a->status};
+
+	answer_send(e, &g, sizeof(g));
+}
+
+/* The request is over. */
+static void finish(struct grant_request *r, uint64_t amount, int status)
+{
+	struct engine_key *k = r->key;
+
+	leave(r);
+	k->answer[r->lane] =
+		(struct engine_answer){.seq = r->seq, .amount = amount, .status = status};
+	send_answer(k, r->lane);
+}
+
+/* The counters are charged. */
+static void grant(struct grant_request *r, uint64_t amount)
+{
+	/* More than the need was to be had: let it ask ahead again. */
+	if (amount > r->need)
+		atomic_store(&engine_words(r->key)->ahead, 0);
+	if (!(r->flags & WIRE_CHARGE_NOWAIT)) {
+		credit_grant(r->key, amount);
+		finish(r, amount, 0);
+	} else
+		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN);
+}
+
+/* It was `at` that refused. */
+static void refuse(struct grant_request *r, struct pool *at, int status)
+{
+	pool_count_event(at, POOL_OOM);
+	finish(r, 0, status);
+}
+
+/* ------------------------------------------------------------------ deciding */
+
+/*
+ * What may be given beyond the need, of `batch`: near a limit no more than each attachment below it
+ * could get alike, and nothing while others wait.
+ */
+static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
+{
+	uint64_t most = credit_room(k);
+
+	most = need < most ? most - need : 0;
+	for (const struct pool *p = k->attachment->pool; p; p = p->parent) {
+		uint64_t max = atomic_load(&p->counter.max), usage, share;
+
+		if (p->queue)
+			return 0;
+		if (max == COUNTER_MAX)
+			continue;
+		usage = counter_read(&p->counter) + need;
+		share = usage < max ? (max - usage) / (p->n_members_below + 1) : 0;
+		most = share < most ? share : most;
+	}
+	return batch < most ? batch : most;
+}
+
+/* The batch of a miss now: it grows while they come fast. */
+static uint64_t next_batch(struct engine_key *k)
+{
+	uint64_t least = k->attachment->engine->conf->batch;
+
+	return batch_next(&k->batch, engine_now(), least, BATCH_MOST);
+}
+
+/* Grants it if it fits. Else the pool that refuses in *ret_failed. */
+static bool try_grant(struct grant_request *r, struct pool **ret_failed)
+{
+	struct pool *pool = r->key->attachment->pool;
+	uint64_t extra = spare(r->key, r->need, r->batch);
+	struct counter *failed;
+
+	if (r->need > credit_room(r->key)) {
+		*ret_failed = pool;
+		return false;
+	}
+	if (extra > 0 && counter_try_charge(&pool->counter, r->need + extra, NULL) == 0) {
+		grant(r, r->need + extra);
+		return true;
+	}
+	if (counter_try_charge(&pool->counter, r->need, &failed) == 0) {
+		grant(r, r->need);
+		return true;
+	}
+	*ret_failed = pool_of_counter(failed);
+	return false;
+}
+
+/* The lowest pool from the request's up to where it waits at which it does not fit; NULL: none. */
+static struct pool *blocked_at(const struct grant_request *r)
+{
+	struct pool *p = r->key->attachment->pool;
+
+	for (; p; p = p == r->at ? NULL : p->parent) {
+		uint64_t max = atomic_load(&p->counter.max), usage = counter_read(&p->counter);
+
+		if (usage > max || r->need > max - usage)
+			return p;
+	}
+	return NULL;
+}
+
+/*
+ * The head's turn: true, it is granted. One that another pool's limit holds up waits there from now
+ * on, and one that meets a queue further up stands behind that.
+ */
+static bool serve(struct grant_request *r)
+{
+	bool drained = false;
+
+	while (is_head(r)) {
+		struct pool *to = blocked_at(r);
+
+		if (to == r->at) {
+			if (drained)
+				return false;
+			idle_drain(r->engine, to);
+			drained = true;
+			continue;
+		}
+		if (!to && r->at->parent)
+			to = queue_above(r->at->parent);
+		if (!to && try_grant(r, &to))
+			return true;
+		if (to == r->at)
+			return false;
+		move(r, to);
+	}
+	return false;
+}
+
+/* The mutex is not held while it sleeps. */
+static int wait_in_line(struct grant_request *r)
+{
+	struct embedded *e = r->engine;
+
+	while (r->key) {
+		uint64_t now = engine_now(), until = r->deadline_usec;
+
+		if (now >= r->deadline_usec) {
+			refuse(r, r->at, -ETIMEDOUT);
+			return 0;
+		}
+		if (is_head(r)) {
+			if (serve(r))
+				return 0;
+			if (until - now > LOOK_USEC)
+				until = now + LOOK_USEC;
+		}
+		engine_sleep(e, until);
+	}
+	return -ENODEV;
+}
+
+/* Grants it, if need be after draining; else the pool that refuses, which was drained in vain. */
+static bool decide(struct grant_request *r, struct pool **ret_failed)
+{
+	struct pool *drained = NULL, *failed;
+	uint64_t bytes = 0;
+	unsigned drains = 0;
+
+	while (!try_grant(r, &failed)) {
+		if (!r->counted_max)
+			pool_count_event(failed, POOL_MAX);
+		r->counted_max = true;
+		if (failed == drained && (bytes == 0 || drains > EXTRA_DRAINS)) {
+			*ret_failed = failed;
+			return false;
+		}
+		drains = failed == drained ? drains + 1 : 1;
+		drained = failed;
+		bytes = idle_drain(r->engine, failed);
+	}
+	return true;
+}
+
+/* A request that was answered before gets the same answer; an older one is nobody's. */
+static bool was_answered(struct engine_key *k, const struct wire_charge *m)
+{
+	if (m->seq == k->answer[m->lane].seq)
+		send_answer(k, m->lane);
+	return m->seq <= k->answer[m->lane].seq;
+}
+
+int grant_handle(struct embedded *e, const struct wire_charge *m)
+{
+	bool queue = m->flags & WIRE_CHARGE_QUEUE;
+	struct pool *at = NULL;
+	struct grant_request r;
+	struct engine_key *k;
+
+	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX || m->seq == 0 ||
+		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) ||
+		(m->flags & (m->flags - 1)))
+		return -EPROTO;
+	k = engine_find_key(e, m->key, m->attachment);
+	if (!k || was_answered(k, m))
+		return 0;
+	if (k->waiting[m->lane])
+		return k->waiting[m->lane]->seq == m->seq ? 0 : -EPROTO;
+
+	idle_tidy(e);
+	r = (struct grant_request){.engine = e,
+		.key = k,
+		.lane = m->lane,
+		.seq = m->seq,
+		.need = m->need,
+		.batch = queue ? 0 : next_batch(k),
+		.deadline_usec = m->deadline_usec,
+		.flags = m->flags};
+	if (queue)
+		at = queue_above(k->attachment->pool);
+	if (!at && decide(&r, &at))
+		return 0;
+	if (!queue) {
+		refuse(&r, at, -ENOMEM);
+		return 0;
+	}
+	enter(&r, at);
+	return wait_in_line(&r);
+}
+
+void grant_ahead(struct engine_key *k)
+{
+	uint64_t extra = spare(k, 0, next_batch(k));
+
+	/* Less is not worth it; until a request brings more, it need not ask again. */
+	if (extra < k->attachment->engine->conf->batch ||
+		counter_try_charge(&k->attachment->pool->counter, extra, NULL) < 0)
+		return;
+	atomic_store(&engine_words(k)->ahead, 0);
+	credit_deposit(k, extra);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+/*
+ * Idle credit of the embedded engine: finding it, taking it back, and clearing words of keys that
+ * are to be used again. Words that are changed by atomics are taken under way; those that are
+ * changed by restartable sequences only behind the closed gate, where a plain store is as good as
+ * any. Async-signal-safe, all of it.
+ */
+
+#include "engine.h"
+
+/* Looks at the slots of all CPUs: what lies there, by key. */
+void idle_scan(struct embedded *e);
+
+/* What that look, the reserve, and answers that nobody has accepted yet hold of the key; never more
+ * than was granted. */
+uint64_t idle_of(struct engine_key *k);
+
+/* The same of the keys of an attachment together with `dropped`, whatever was granted: the excess
+ * came from uncharging too much. */
+uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped);
+
+/* Takes back all that lies idle in the subtree. Returns the bytes that went back. */
+uint64_t idle_drain(struct embedded *e, struct pool *pool);
+
+/* The same if more is granted than the pool's limit: idle credit is not to be charged past it. */
+void idle_drain_above_limit(struct embedded *e, struct pool *pool);
+
+/* The doorbell: reserves above their mark go back down to what one request brings. */
+void idle_trim(struct engine_attachment *a);
+
+/* Once a `flush_interval`: doorbells that were lost, and what was charged by force. */
+void idle_tidy(struct embedded *e);
+
+/* Begins a collection of keys if free ones are short and enough wait to be collected, or takes the
+ * running one as far as it comes. */
+void idle_collect(struct embedded *e);
