@@ -12,6 +12,7 @@ struct drain_wait {
 	TAILQ_ENTRY(drain_wait) entry;
 	struct drain *drain;
 	struct pool *pool;
+	bool stale;       /* only keys at rest */
 	drain_done_fn fn; /* NULL: cancelled */
 	void *userdata;
 };
@@ -26,6 +27,7 @@ struct drain {
 	struct wait_list waiting; /* for their drain to begin */
 	struct wait_list active;  /* for the running one */
 	struct pool *pool;        /* of the running one; NULL: none runs */
+	bool stale;               /* the running one is of keys at rest only */
 	unsigned rounds;
 	uint64_t bytes;
 	struct drainer_batch batch;
@@ -73,7 +75,7 @@ static struct key *find_key(struct drain *d, struct session *s, word w)
 		return NULL;
 	k = s->keys[number];
 	if (!k || k->attachment->state != ATTACHMENT_LIVE || !row_is_settled(k) ||
-		!pool_is_below(k->attachment->pool, d->pool))
+		!pool_is_below(k->attachment->pool, d->pool) || (d->stale && !k->stale))
 		return NULL;
 	return k;
 }
@@ -125,7 +127,8 @@ static void take_reserves(struct drain *d, struct attachment *a)
 	if (a->session->state == SESSION_ENDING)
 		return;
 	TAILQ_FOREACH (k, &a->keys, entry)
-		d->bytes += row_take_reserve(k, 0);
+		if (!d->stale || k->stale)
+			d->bytes += row_take_reserve(k, 0);
 }
 
 static void next_round(struct drain *d);
@@ -182,12 +185,13 @@ static void on_begin(uv_idle_t *idle)
 	if (d->pool || !w)
 		return;
 	d->pool = pool_ref(w->pool);
+	d->stale = w->stale;
 	d->rounds = 0;
 	d->bytes = 0;
 	memset(d->unreachable, 0, d->manager->n_cpus * sizeof(*d->unreachable));
 	for (; w; w = next) {
 		next = TAILQ_NEXT(w, entry);
-		if (w->pool != d->pool)
+		if (w->pool != d->pool || w->stale != d->stale)
 			continue;
 		TAILQ_REMOVE(&d->waiting, w, entry);
 		TAILQ_INSERT_TAIL(&d->active, w, entry);
@@ -244,7 +248,7 @@ struct drain *drain_free(struct drain *d)
 	return NULL;
 }
 
-int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+static int start(struct drain *d, struct pool *pool, bool stale, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret)
 {
 	struct drain_wait *w = calloc(1, sizeof(*w));
@@ -252,12 +256,23 @@ int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *user
 	if (!w)
 		return -ENOMEM;
 	*w = (struct drain_wait){
-		.drain = d, .pool = pool_ref(pool), .fn = fn, .userdata = userdata};
+		.drain = d, .pool = pool_ref(pool), .stale = stale, .fn = fn, .userdata = userdata};
 	TAILQ_INSERT_TAIL(&d->waiting, w, entry);
 	if (!d->pool)
 		uv_idle_start(&d->begin, on_begin);
 	*ret = w;
 	return 0;
+}
+
+int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+	struct drain_wait **ret)
+{
+	return start(d, pool, false, fn, userdata, ret);
+}
+
+int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret)
+{
+	return start(d, d->manager->tree->root, true, fn, userdata, ret);
 }
 
 struct drain_wait *drain_cancel(struct drain_wait *w)

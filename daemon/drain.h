@@ -26,6 +26,8 @@ struct drain *drain_free(struct drain *d);
  */
 int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret);
+/* The same for the keys, wherever they are, that decay.c has found at rest. */
+int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret);
 /* fn will not be called. NULL is fine. Returns NULL. */
 struct drain_wait *drain_cancel(struct drain_wait *w);
 

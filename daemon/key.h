@@ -18,6 +18,11 @@ struct key {
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
 	struct batch batch;                     /* what its misses bring */
 	TAILQ_ENTRY(key) entry;                 /* in the attachment */
+	/* Of decay.c: what its last look found, how many before it found the same, and whether the
+	 * credit is to be drained for that. */
+	uint64_t idle_seen, miss_seen;
+	unsigned idle_looks;
+	bool stale;
 };
 
 /*

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "conf/cpus.h"
+#include "decay.h"
 #include "drain.h"
 #include "export.h"
 #include "flush.h"
@@ -139,6 +140,9 @@ static int build(struct manager *m, int *listen_fd)
 	r = drain_new(m, &m->drain);
 	if (r < 0)
 		return fail(m, "the drainer", r);
+	r = decay_new(m, &m->decay);
+	if (r < 0)
+		return fail(m, "decay", r);
 	r = queues_new(m, &m->queues);
 	if (r < 0)
 		return fail(m, "the queues", r);
@@ -190,6 +194,7 @@ void manager_stop(struct manager *m)
 	m->server = server_free(m->server);
 	while ((s = TAILQ_FIRST(&m->sessions)))
 		session_end(s, "tallyd stops");
+	m->decay = decay_free(m->decay);
 	m->drain = drain_free(m->drain);
 	m->queues = queues_free(m->queues);
 	m->flush = flush_free(m->flush);

@@ -18,6 +18,7 @@
 #include "core/pool.h"
 #include "ledger.h"
 
+struct decay;
 struct drain;
 struct export;
 struct flush;
@@ -61,6 +62,7 @@ struct manager {
 	uint64_t last_look; /* number of the last look at the words */
 
 	struct drain *drain;
+	struct decay *decay;
 	struct queues *queues;
 	struct flush *flush;
 	struct export *export;

@@ -47,7 +47,7 @@ static bool charge_hits(
 /* From the reserve of a key that is known. */
 static bool charge_reserve(const struct tally_pool *p, tally_item item, uint64_t bytes)
 {
-	struct client_key *k = client_key(p->tally, key_word(p, item));
+	struct client_key *k = atomic_load_explicit(&p->known[item], memory_order_acquire);
 
 	return k && bytes > 0 && key_take(k, bytes);
 }
@@ -116,12 +116,14 @@ static __attribute__((noinline)) void uncharge_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes, int first_attempt)
 {
 	uint64_t high = atomic_load_explicit(&p->live->high, memory_order_relaxed);
+	struct client_key *k;
 
 	if (first_attempt != -ENOENT && stock_add(&p->live->stocks, key_word(p, item), bytes, high))
 		return;
 	if (bytes == 0 || bytes > TALLY_BYTES_MAX || client_check(p->tally) < 0)
 		return;
-	if (key_word(p, item) == WORD_KEY_VOID && force_uncharge(p, item, bytes))
+	k = atomic_load_explicit(&p->known[item], memory_order_acquire);
+	if (k ? key_put_past_stock(k, bytes) : force_uncharge(p, item, bytes))
 		return;
 	key_put(p->tally, &p->key[item], bytes);
 }

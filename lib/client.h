@@ -67,6 +67,8 @@ struct tally_pool {
 	struct live *live;
 	/* Keys by item, WORD_KEY_VOID where there is none (yet, or any more). */
 	_Atomic uint32_t key[ITEM_MAX + 1];
+	/* Our side of those keys, NULL where there is none. */
+	struct client_key *_Atomic known[ITEM_MAX + 1];
 	struct tally *tally;
 	_Atomic uint32_t refs;
 	_Atomic bool detached;

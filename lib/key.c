@@ -62,9 +62,7 @@ static void ring(struct client_key *k)
 
 static uint64_t batch_of(const struct client_key *k)
 {
-	const struct segment_figures *f = segment_figures(&k->tally->segment, k->number);
-
-	return atomic_load_explicit(&f->batch, memory_order_relaxed);
+	return atomic_load_explicit(&k->figures->batch, memory_order_relaxed);
 }
 
 /* The next batch is to be there before it is needed. */
@@ -80,15 +78,23 @@ static void ask_ahead(struct client_key *k)
 		atomic_store(&k->words->ahead, 0);
 }
 
+/* Into the reserve of the key, if it is still its. */
+static void put_reserve(struct client_key *k, uint64_t bytes)
+{
+	uint64_t total;
+
+	if (segment_reserve_add(k->words, k->number, bytes, &total) &&
+		total > SEGMENT_MARK(batch_of(k)))
+		ring(k);
+}
+
 /* Puts credit down that was carried out of a word. */
 static void deposit(struct tally *t, uint32_t number, uint64_t bytes)
 {
 	struct client_key *k = client_key(t, number);
-	uint64_t total;
 
-	if (bytes > 0 && k && segment_reserve_add(k->words, number, bytes, &total) &&
-		total > SEGMENT_MARK(batch_of(k)))
-		ring(k);
+	if (bytes > 0 && k)
+		put_reserve(k, bytes);
 }
 
 /* Into this CPU's stock; what leaves it, into the reserves. The caller is moving. */
@@ -108,6 +114,14 @@ static void put(struct tally *t, uint32_t number, uint64_t bytes)
 	touch(t, cpu);
 	for (unsigned i = 0; i < n; i++)
 		deposit(t, carry[i].key, carry[i].bytes);
+}
+
+bool key_put_past_stock(struct client_key *k, uint64_t bytes)
+{
+	if (stock_welcomes(&k->tally->live->stocks, k->number))
+		return false;
+	put_reserve(k, bytes);
+	return true;
 }
 
 void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
@@ -142,17 +156,34 @@ static uint64_t refill_of(const struct client_key *k, uint64_t batch)
 		memory_order_relaxed);
 }
 
-bool key_take(struct client_key *k, uint64_t bytes)
+/* Out of one word, to the caller: nothing is carried. */
+static uint64_t take_past_stock(struct client_key *k, uint64_t bytes, uint64_t *ret_left)
+{
+	if (bytes == 0 || stock_welcomes(&k->tally->live->stocks, k->number))
+		return 0;
+	return segment_reserve_take(k->words, k->number, bytes, bytes, ret_left);
+}
+
+static uint64_t take_and_refill(
+	struct client_key *k, uint64_t bytes, uint64_t batch, uint64_t *ret_left)
 {
 	struct tally *t = k->tally;
 	_Atomic uint32_t *moving = begin_move(t);
-	uint64_t batch = batch_of(k), left = 0;
 	uint64_t n = segment_reserve_take(
-		k->words, k->number, bytes, bytes + refill_of(k, batch), &left);
+		k->words, k->number, bytes, bytes + refill_of(k, batch), ret_left);
 
 	if (n > bytes)
 		put(t, k->number, n - bytes);
 	stock_move_end(moving);
+	return n;
+}
+
+bool key_take(struct client_key *k, uint64_t bytes)
+{
+	uint64_t batch = batch_of(k), left = 0, n = take_past_stock(k, bytes, &left);
+
+	if (n == 0)
+		n = take_and_refill(k, bytes, batch, &left);
 	if (n > 0 && bytes > 0 && left < SEGMENT_AHEAD(batch))
 		ask_ahead(k);
 	return n > 0 || bytes == 0;
@@ -202,6 +233,7 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 void key_open(struct client_key *k, uint64_t attachment)
 {
 	k->words = segment_key(&k->tally->segment, k->number);
+	k->figures = segment_figures(&k->tally->segment, k->number);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
 		atomic_store(&k->words->accepted[lane], 0);

@@ -39,6 +39,7 @@ struct key_request {
 
 struct client_key {
 	struct segment_key *words; /* since it was first opened */
+	const struct segment_figures *figures;
 	struct tally *tally;
 	uint32_t number;
 	_Atomic uint64_t attachment; /* 0: none has the key */
@@ -57,6 +58,10 @@ uint64_t key_close(struct client_key *k);
  * moving.
  */
 void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
+
+/* The same where the stock has no room for the key: into the reserve at once, from the caller to one
+ * word and no further, so that nothing is carried. False: it has room. */
+bool key_put_past_stock(struct client_key *k, uint64_t bytes);
 
 /* Counts bytes as charged by force. False: the handle has no key (yet, or any more).
  * Async-signal-safe. */

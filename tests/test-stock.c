@@ -400,6 +400,27 @@ static void test_other_cpus_are_left_alone(void **state _unused_)
 	free(before);
 }
 
+/* Its own slot, or an empty one; else one in so many, so that others keep theirs. */
+static void test_welcome(void **state _unused_)
+{
+	struct percpu_area nowhere = {0};
+	unsigned welcome = 0;
+
+	assert_false(stock_welcomes(&nowhere, 7));
+	assert_true(stock_welcomes(&area, 7));
+	fill(7);
+	assert_true(stock_welcomes(&area, 7));
+	assert_true(stock_welcomes(&area, 13));
+	for (unsigned i = 0; i < 10 * STOCK_EVICT_ONE_IN; i++)
+		welcome += stock_welcomes(&area, 20);
+	assert_int_equal(welcome, 10);
+	/* Room is found again, by who looks. */
+	set_slot(3, 10, 0, 0);
+	for (welcome = 0; !stock_welcomes(&area, 20); welcome++)
+		assert_true(welcome < STOCK_LOOK_ONE_IN);
+	assert_true(stock_welcomes(&area, 20));
+}
+
 static void test_take(void **state _unused_)
 {
 	percpu_word *slot = &slots[5];
@@ -904,6 +925,7 @@ int main(void)
 		BOTH(test_large_put_is_carried),
 		BOTH(test_no_such_cpu),
 		BOTH(test_other_cpus_are_left_alone),
+		BOTH(test_welcome),
 		BOTH(test_take),
 		BOTH(test_clear),
 		BOTH(test_moving),

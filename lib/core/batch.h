@@ -11,7 +11,7 @@
 #define BATCH_MOST (UINT64_C(16) << 20)
 
 /* Misses that follow each other faster than this double the batch … */
-#define BATCH_FAST_USEC UINT64_C(10000)
+#define BATCH_FAST_USEC UINT64_C(100000)
 /* … and each time that passes without one halves it. */
 #define BATCH_REST_USEC UINT64_C(1000000)
 

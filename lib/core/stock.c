@@ -57,6 +57,35 @@ static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
 	return choice;
 }
 
+static bool has_room(const struct stock *s, uint32_t key)
+{
+	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
+		word w = percpu_load(&s->slot[i]);
+
+		if (word_key(w) == key || word_bytes(w) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool stock_welcomes(const struct percpu_area *a, uint32_t key)
+{
+	uint32_t cpu = percpu_cpu(a), turned_away;
+	struct stock *s;
+
+	if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
+		return false;
+	s = &a->pages[cpu].stock;
+	/* Two at once may count as one: it is a turn, not a sum. */
+	turned_away = atomic_load_explicit(&s->turned_away, memory_order_relaxed);
+	if (turned_away % STOCK_LOOK_ONE_IN == 0 && has_room(s, key)) {
+		atomic_store_explicit(&s->turned_away, 0, memory_order_relaxed);
+		return true;
+	}
+	atomic_store_explicit(&s->turned_away, turned_away + 1, memory_order_relaxed);
+	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1;
+}
+
 unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
 	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu)
 {

@@ -24,8 +24,8 @@
 
 struct stock {
 	percpu_word slot[STOCK_SLOTS];
-	_Atomic uint32_t cursor; /* the slot that is evicted next */
-	uint32_t reserved;
+	_Atomic uint32_t cursor;      /* the slot that is evicted next */
+	_Atomic uint32_t turned_away; /* since one was welcome, see stock_welcomes() */
 };
 
 /* A CPU's page of a segment, its own so that it lies on its own node. */
@@ -38,6 +38,11 @@ struct stock_page {
 
 static_assert(sizeof(struct stock) == 64, "a stock is one cache line");
 static_assert(sizeof(struct stock_page) == STOCK_PAGE, "a page a CPU");
+
+/* Of so many that find neither a slot of their own nor an empty one, one evicts; and while that goes
+ * on, one of so many looks. */
+#define STOCK_EVICT_ONE_IN 16
+#define STOCK_LOOK_ONE_IN 4
 
 /* Credit in a register: taken out of one word, not yet put into another. */
 struct stock_carry {
@@ -74,6 +79,13 @@ static inline int stock_try_add(
 }
 
 bool stock_add(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high);
+
+/*
+ * Whether the key should have credit put into this CPU's stock: it has a slot there, or there is an
+ * empty one, or it is its turn to evict another. With more hot keys than slots each would otherwise
+ * throw out the next one that is wanted, and none would ever be found there.
+ */
+bool stock_welcomes(const struct percpu_area *a, uint32_t key);
 
 /*
  * Puts `bytes` of the key into this CPU's stock, making room. What has to leave comes back in

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "decay.h"
+
+#include <errno.h>
+
+#include "drain.h"
+#include "key.h"
+
+/* So often it looks, and after so many looks that found the same the credit is drained: within
+ * 8 seconds. A busy program whose sums happen to agree each time loses one miss by that. */
+#define LOOK_MS 2000
+#define SAME_LOOKS 3
+
+struct decay {
+	struct manager *manager;
+	uv_timer_t timer;
+	struct drain_wait *wait; /* NULL: no drain of idle credit is on its way */
+};
+
+static uint64_t idle_of(const struct key *k)
+{
+	word w = atomic_load(&key_words(k)->reserve);
+
+	return k->attachment->session->idle[k->number] +
+		(word_key(w) == k->number ? word_bytes(w) : 0);
+}
+
+/* Returns whether the key's credit is to be drained. */
+static bool look_at(struct key *k)
+{
+	uint64_t idle = idle_of(k);
+	bool same = idle > 0 && idle == k->idle_seen && k->batch.last_usec == k->miss_seen;
+
+	k->idle_looks = same ? k->idle_looks + 1 : 0;
+	k->idle_seen = idle;
+	k->miss_seen = k->batch.last_usec;
+	k->stale = k->idle_looks >= SAME_LOOKS;
+	return k->stale;
+}
+
+static void on_drained(void *userdata, uint64_t bytes)
+{
+	struct decay *d = userdata;
+
+	(void)bytes;
+	d->wait = NULL;
+}
+
+static void on_timer(uv_timer_t *t)
+{
+	struct decay *d = t->data;
+	struct manager *m = d->manager;
+	struct attachment *a;
+	struct session *s;
+	bool stale = false;
+	struct key *k;
+
+	if (d->wait)
+		return;
+	m->last_look++;
+	TAILQ_FOREACH (s, &m->sessions, entry) {
+		if (s->state == SESSION_NEW)
+			continue;
+		session_scan(s, m->last_look);
+		TAILQ_FOREACH (a, &s->attachments, entry)
+			TAILQ_FOREACH (k, &a->keys, entry)
+				stale = look_at(k) || stale;
+	}
+	if (stale)
+		drain_stale(m->drain, on_drained, d, &d->wait);
+}
+
+int decay_new(struct manager *m, struct decay **ret)
+{
+	struct decay *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return -ENOMEM;
+	d->manager = m;
+	uv_timer_init(m->loop, &d->timer);
+	d->timer.data = d;
+	uv_timer_start(&d->timer, on_timer, LOOK_MS, LOOK_MS);
+	*ret = d;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+struct decay *decay_free(struct decay *d)
+{
+	if (!d)
+		return NULL;
+	drain_cancel(d->wait);
+	uv_close((uv_handle_t *)&d->timer, on_closed);
+	return NULL;
+}
