@@ -19,7 +19,7 @@ uint64_t key_batch(const struct key *k)
 {
 	const struct conf *c = k->attachment->session->manager->conf;
 
-	return batch_now(&k->batch, manager_now(), c->batch, BATCH_MOST);
+	return batch_now(&k->batch, manager_now(), c->batch, c->batch_max);
 }
 
 /* Room for the keys of one more extent, before the extent is made: afterwards nothing may fail. */

@@ -142,6 +142,7 @@ static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf 
 {
 	say_changed(f, "flush_interval_usec", a->flush_interval_usec, b->flush_interval_usec);
 	say_changed(f, "batch", a->batch, b->batch);
+	say_changed(f, "batch_max", a->batch_max, b->batch_max);
 	say_changed(f, "grace_usec", a->grace_usec, b->grace_usec);
 	say_changed(f, "export_max", a->export_max, b->export_max);
 	if (a->socket_mode != b->socket_mode)

@@ -142,7 +142,7 @@ static uint64_t spare(const struct pool *pool, uint64_t need)
 static uint64_t extra_for(struct key *k, uint64_t need, uint64_t room)
 {
 	const struct conf *c = k->attachment->session->manager->conf;
-	uint64_t batch = batch_next(&k->batch, manager_now(), c->batch, BATCH_MOST);
+	uint64_t batch = batch_next(&k->batch, manager_now(), c->batch, c->batch_max);
 	uint64_t there = word_bytes(atomic_load(&key_words(k)->reserve));
 	uint64_t extra = batch > there ? batch - there : 0;
 	uint64_t most = spare(k->attachment->pool, need);

@@ -287,14 +287,7 @@ static void fill_info(struct session *s)
 
 void session_publish_marks(struct session *s)
 {
-	struct segment_info *info = segment_info(&s->segment);
-	uint64_t batch = s->manager->conf->batch;
-
-	/* What one request brings fills a slot twice: so a program's common swing, and a buffer of
-	 * 100 KiB, stay within a slot, and a thread that changes its CPU finds something. */
-	atomic_store(&info->batch, batch);
-	atomic_store(&info->high, batch);
-	atomic_store(&info->low, batch / 2);
+	segment_set_batch(segment_info(&s->segment), s->manager->conf->batch);
 }
 
 int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3])

@@ -11,7 +11,7 @@ uint64_t credit_batch(const struct engine_key *k)
 {
 	const struct conf *c = k->attachment->engine->conf;
 
-	return batch_now(&k->batch, engine_now(), c->batch, BATCH_MOST);
+	return batch_now(&k->batch, engine_now(), c->batch, c->batch_max);
 }
 
 /* Shows the client what counts now. */

@@ -169,9 +169,7 @@ static void publish_marks(struct embedded *e)
 {
 	struct segment_info *info = segment_info(&e->segment);
 
-	atomic_store(&info->batch, e->conf->batch);
-	atomic_store(&info->high, e->conf->batch / 2);
-	atomic_store(&info->low, e->conf->batch / 4);
+	segment_set_batch(info, e->conf->batch);
 }
 
 int engine_begin(struct embedded *e, bool rseq, int ret_fds[static 2])

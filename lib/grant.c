@@ -149,13 +149,15 @@ static void refuse(struct grant_request *r, struct pool *at, int status)
 /* ------------------------------------------------------------------ deciding */
 
 /*
- * What may be given beyond the need, of `batch`: near a limit no more than each attachment below it
- * could get alike, and nothing while others wait.
+ * What may be given beyond the need: what the reserve lacks of `batch`, near a limit no more than each
+ * attachment below it could get alike, and nothing while others wait.
  */
 static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
 {
+	uint64_t there = word_bytes(atomic_load(&engine_words(k)->reserve));
 	uint64_t most = credit_room(k);
 
+	batch = batch > there ? batch - there : 0;
 	most = need < most ? most - need : 0;
 	for (const struct pool *p = k->attachment->pool; p; p = p->parent) {
 		uint64_t max = atomic_load(&p->counter.max), usage, share;
@@ -174,9 +176,9 @@ static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
 /* The batch of a miss now: it grows while they come fast. */
 static uint64_t next_batch(struct engine_key *k)
 {
-	uint64_t least = k->attachment->engine->conf->batch;
+	const struct conf *c = k->attachment->engine->conf;
 
-	return batch_next(&k->batch, engine_now(), least, BATCH_MOST);
+	return batch_next(&k->batch, engine_now(), c->batch, c->batch_max);
 }
 
 /* Grants it if it fits. Else the pool that refuses in *ret_failed. */
@@ -341,7 +343,7 @@ void grant_ahead(struct engine_key *k)
 	uint64_t extra = spare(k, 0, next_batch(k));
 
 	/* Less is not worth it; until a request brings more, it need not ask again. */
-	if (extra < k->attachment->engine->conf->batch ||
+	if (extra < k->attachment->engine->conf->batch / 2 ||
 		counter_try_charge(&k->attachment->pool->counter, extra, NULL) < 0)
 		return;
 	atomic_store(&engine_words(k)->ahead, 0);

@@ -141,6 +141,7 @@ static void check_defaults(const struct conf *c)
 
 	assert_int_equal(c->flush_interval_usec, 2000000);
 	assert_int_equal(c->batch, 256 * 1024);
+	assert_int_equal(c->batch_max, 16 * 1024 * 1024);
 	assert_int_equal(c->grace_usec, 30000000);
 	assert_int_equal(c->socket_mode, 0666);
 	assert_int_equal(c->export_max, 4096);

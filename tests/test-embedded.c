@@ -14,6 +14,7 @@
 #include <linux/membarrier.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -482,8 +484,8 @@ static void test_hello(void **state _unused_)
 	assert_int_equal(b->segment.kind, PERCPU_ATOMIC);
 	assert_true(b->segment.n_cpus >= 1);
 	assert_true(atomic_load(&segment_info(&b->segment)->batch) == BATCH);
-	assert_true(atomic_load(&segment_info(&b->segment)->high) == BATCH / 2);
-	assert_true(atomic_load(&segment_info(&b->segment)->low) == BATCH / 4);
+	assert_true(atomic_load(&segment_info(&b->segment)->high) == BATCH);
+	assert_true(atomic_load(&segment_info(&b->segment)->low) == BATCH / 2);
 	/* A descriptor that can be polled, and has nothing to say. */
 	p = (struct pollfd){.fd = b->fd, .events = POLLIN};
 	assert_int_equal(poll(&p, 1, 0), 0);
@@ -815,8 +817,10 @@ static void test_batch(void **state _unused_)
 	uint64_t a = b->last_attachment, total;
 	struct wire_charge m;
 
+	atomic_store(&segment_key(&b->segment, key)->ahead, 1);
 	assert_int_equal(charge(b, a, key, 1), 0);
 	assert_true(b->keys[key].last.amount == 1 + BATCH);
+	assert_int_equal(atomic_load(&segment_key(&b->segment, key)->ahead), 0);
 	assert_true(atomic_load(&segment_figures(&b->segment, key)->batch) == BATCH);
 	/* The same request has the same answer, and is not charged twice. */
 	m = make_charge(b, a, key, 1, 10 * MIB);
@@ -1093,6 +1097,27 @@ static void test_lost_ring(void **state _unused_)
 	close_box(b);
 }
 
+/* So is what was charged by force: it counts against the limit. */
+static void test_late_force(void **state _unused_)
+{
+	struct box *b = &box;
+	uint64_t end = HARNESS_PATIENCE_MS / 10;
+	uint32_t key, other;
+	int r = 0;
+
+	open_box(b, "[daemon]\nflush_interval = 100ms\n", PERCPU_ATOMIC);
+	key = attach(b, "/a");
+	other = attach(b, "/a");
+	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
+	atomic_fetch_add(&segment_key(&b->segment, key)->force, 1 * MIB);
+	while (r == 0 && end-- > 0) {
+		poll(NULL, 0, 10);
+		r = charge(b, b->last_attachment, other, 1);
+	}
+	assert_int_equal(r, -ENOMEM);
+	close_box(b);
+}
+
 static void test_nowait(void **state _unused_)
 {
 	struct box *b = &box;
@@ -1142,7 +1167,7 @@ static void test_ahead(void **state _unused_)
 	assert_true(in_reserve(b, key) == BATCH);
 
 	assert_int_equal(set(b, "/", "pool.drain", ""), 0);
-	assert_int_equal(set(b, "/a", "memory.max", "400K"), 0);
+	assert_int_equal(set(b, "/a", "memory.max", "200K"), 0);
 	atomic_store(&segment_key(&b->segment, key)->ahead, 1);
 	send_ahead(b, a, key);
 	assert_int_equal(atomic_load(&segment_key(&b->segment, key)->ahead), 1);
@@ -1365,11 +1390,13 @@ static int has_max_events(void *userdata)
 	return value(&box, m->path, "memory.events.local", "max") >= m->n;
 }
 
-/* So many charges have not fitted there: then those of them that queue, do. */
-static void await_max(const char *path, uint64_t n)
+/* Starts one that will not fit at that pool, and waits until that has been found: then it queues. */
+static void start_waiting_at(
+	const char *at, struct waiter *w, const char *path, uint64_t need, uint64_t deadline_usec)
 {
-	struct max_events m = {path, n};
+	struct max_events m = {at, value(&box, at, "memory.events.local", "max") + 1};
 
+	start_waiter(w, path, need, deadline_usec);
 	assert_true(harness_wait(has_max_events, &m, HARNESS_PATIENCE_MS));
 }
 
@@ -1387,16 +1414,17 @@ static void uncharge(uint32_t key, uint64_t bytes)
 
 static void test_queue(void **state _unused_)
 {
-	uint64_t deadline = now_usec() + LONG_USEC, a;
+	uint64_t deadline = now_usec() + LONG_USEC, a, other_a;
 	struct box *b = &box;
 	struct waiter big, small;
-	uint32_t key = attach(b, "/a");
+	uint32_t key = attach(b, "/a"), other;
 
 	a = b->last_attachment;
+	other = attach(b, "/a/z");
+	other_a = b->last_attachment;
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, a, key, 1 * MIB), 0);
-	start_waiter(&big, "/a/x", 600 * KIB, deadline);
-	await_max("/a", 1);
+	start_waiting_at("/a", &big, "/a/x", 600 * KIB, deadline);
 	start_waiter(&small, "/a/y", 100 * KIB, deadline);
 
 	/* What comes free goes to the head first, however little the others need, and without
@@ -1405,12 +1433,15 @@ static void test_queue(void **state _unused_)
 	poll(NULL, 0, 50);
 	assert_int_equal(atomic_load(&big.result), 1);
 	assert_int_equal(atomic_load(&small.result), 1);
+	/* While anyone waits, nobody gets more than needed. */
+	assert_int_equal(charge(b, other_a, other, 1 * KIB), 0);
+	assert_true(b->keys[other].last.amount == 1 * KIB);
+	uncharge(other, 1 * KIB);
 	uncharge(key, 1 * KIB);
 	assert_true(harness_wait(has_result, &big, HARNESS_PATIENCE_MS));
 	assert_int_equal(join_waiter(&big), 0);
 	assert_true(b->keys[big.key].last.amount == 600 * KIB);
 	assert_int_equal(atomic_load(&small.result), 1);
-	/* While anyone waits, nobody gets more than needed. */
 	detach(b, a, key);
 	assert_int_equal(join_waiter(&small), 0);
 	assert_figures(b, "/a", 700 * KIB, 0);
@@ -1430,8 +1461,7 @@ static void test_head_that_waits_elsewhere(void **state _unused_)
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, top_a, top, 900 * KIB), 0);
 	assert_int_equal(charge(b, low_a, low, 100 * KIB), 0);
-	start_waiter(&first, "/a/x", 100 * KIB, deadline);
-	await_max("/a", 1);
+	start_waiting_at("/a", &first, "/a/x", 100 * KIB, deadline);
 	start_waiter(&second, "/a/y", 100 * KIB, deadline);
 	assert_int_equal(set(b, "/a/x", "memory.max", "100K"), 0);
 	uncharge(top, 100 * KIB);
@@ -1460,8 +1490,7 @@ static void test_deadline(void **state _unused_)
 
 	/* The end of the head's time is the turn of who stands behind it. */
 	uncharge(key, 1000);
-	start_waiter(&late, "/a", 2 * MIB, now_usec() + 100000);
-	await_max("/a", 3);
+	start_waiting_at("/a", &late, "/a", 2 * MIB, now_usec() + 100000);
 	start_waiter(&behind, "/a", 1000, now_usec() + LONG_USEC);
 	assert_int_equal(join_waiter(&late), -ETIMEDOUT);
 	assert_int_equal(join_waiter(&behind), 0);
@@ -1482,8 +1511,7 @@ static void test_waiter_is_dropped(void **state _unused_)
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, a, key, 1 * MIB), 0);
-	start_waiter(&one, "/a", 2 * MIB, now_usec() + LONG_USEC);
-	await_max("/a", 1);
+	start_waiting_at("/a", &one, "/a", 2 * MIB, now_usec() + LONG_USEC);
 	start_waiter(&two, "/b", 3 * MIB, now_usec() + LONG_USEC);
 	assert_int_equal(join_waiter(&two), 0);
 
@@ -1492,8 +1520,7 @@ static void test_waiter_is_dropped(void **state _unused_)
 	assert_int_equal(join_waiter(&one), -ENODEV);
 	assert_int_equal(atomic_load(&b->keys[one.key].n), answers);
 
-	start_waiter(&one, "/a", 2 * MIB, now_usec() + LONG_USEC);
-	await_max("/a", 2);
+	start_waiting_at("/a", &one, "/a", 2 * MIB, now_usec() + LONG_USEC);
 	assert_int_equal(ASK(b, WIRE_BYE, struct wire_bye m = {0}), 0);
 	assert_answer(b, WIRE_DONE);
 	assert_int_equal(join_waiter(&one), -ENODEV);
@@ -1573,6 +1600,64 @@ static void test_without_waiting(void **state _unused_)
 	assert_int_equal(tell(b, &text, (size_t)n, false), -EOPNOTSUPP);
 	assert_int_equal(tell(b, &bye, sizeof(bye), false), 0);
 	close_box(b);
+}
+
+static struct {
+	uint64_t attachment;
+	uint32_t key;
+	unsigned done, busy;
+} handler;
+
+static void on_alarm(int signal _unused_)
+{
+	struct wire_charge m = make_charge(&box, handler.attachment, handler.key, 0, 1000);
+	int r;
+
+	m.flags = WIRE_CHARGE_NOWAIT;
+	r = tell(&box, &m, sizeof(m), false);
+	if (r == -EAGAIN) {
+		box.keys[handler.key].seq[0]--;
+		handler.busy++;
+	} else if (r == 0) {
+		handler.done++;
+	} else {
+		abort();
+	}
+}
+
+/* A signal handler that charges comes in anywhere: while its thread is inside, and while that sleeps
+ * in a queue. */
+static void test_signals(void **state _unused_)
+{
+	struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+	struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
+	struct box *b = &box;
+	uint32_t key = attach(b, "/a");
+	uint64_t a = b->last_attachment, held = 0, end = now_usec() + HARNESS_PATIENCE_MS * 1000;
+	struct wire_charge m;
+
+	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
+	handler.key = attach(b, "/a");
+	handler.attachment = b->last_attachment;
+	handler.done = handler.busy = 0;
+	assert_int_equal(sigaction(SIGALRM, &sa, &before), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+	for (unsigned i = 0; (handler.done < 100 || handler.busy < 3) && now_usec() < end; i++) {
+		if (charge_by_reserve(b, a, key, 100) == 0)
+			held += 100;
+		if (i % 100 == 0) {
+			m = make_charge(b, a, key, 1, 2 * MIB);
+			m.flags = WIRE_CHARGE_QUEUE;
+			m.deadline_usec = now_usec() + 2000;
+			assert_int_equal(send_charge(b, &m), -ETIMEDOUT);
+		}
+	}
+	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+	assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+	assert_true(handler.done >= 100 && handler.busy >= 3);
+	assert_true(value(b, "/a", "memory.current", NULL) == held);
+	assert_int_equal(set(b, "/a", "pool.drain", ""), 0);
+	assert_figures(b, "/a", held, 0);
 }
 
 /* ------------------------------------------------------------------ all at once */
@@ -1701,8 +1786,7 @@ static void test_fork(void **state _unused_)
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, b->last_attachment, key, 1 * MIB), 0);
-	start_waiter(&w, "/a", 1000, now_usec() + LONG_USEC);
-	await_max("/a", 1);
+	start_waiting_at("/a", &w, "/a", 1000, now_usec() + LONG_USEC);
 	harness_join(harness_fork(free_in_child, b), 0);
 	assert_figures(b, "/a", 1 * MIB, 0);
 	assert_true(atomic_load(&segment_figures(&b->segment, key)->granted) == 1 * MIB);
@@ -1736,6 +1820,7 @@ int main(void)
 		BOX_TEST(test_lowered_limit),
 		BOX_TEST(test_ring),
 		cmocka_unit_test(test_lost_ring),
+		cmocka_unit_test(test_late_force),
 		BOX_TEST(test_nowait),
 		BOX_TEST(test_ahead),
 		BOX_TEST(test_files),
@@ -1748,6 +1833,7 @@ int main(void)
 		BOX_TEST(test_deadline),
 		BOX_TEST(test_waiter_is_dropped),
 		cmocka_unit_test(test_without_waiting),
+		BOX_TEST(test_signals),
 		cmocka_unit_test(test_all_at_once_by_atomics),
 		cmocka_unit_test(test_all_at_once_by_sequences),
 		BOX_TEST(test_fork),

@@ -106,6 +106,9 @@ static void test_batch(void **state)
 	refuse(f, "daemon", "batch", "1073741825", "from 4K to 1G");
 	refuse(f, "daemon", "batch", "max", "from 4K to 1G");
 	refuse(f, "daemon", "batch", "-4K", "from 4K to 1G");
+	accept(f, "daemon", "batch_max", "1G");
+	assert_int_equal(f->conf->batch_max, 1 << 30);
+	refuse(f, "daemon", "batch_max", "4095", "from 4K to 1G");
 	assert_int_equal(f->conf->batch, 1 << 30);
 }
 
@@ -287,10 +290,9 @@ static void test_unknown_key(void **state)
 
 	refuse(f, "daemon", "flushinterval", "2s",
 		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval batch "
-		"grace socket_mode export export_files export_max");
+		"batch_max grace socket_mode export export_files export_max");
 	refuse(f, "daemon", "memory.max", "1", "unknown key; [daemon] has");
 	refuse(f, "daemon", "path", "/", "unknown key");
-	refuse(f, "daemon", "batch_max", "16M", "unknown key");
 	refuse(f, "pool a", "memory.mix", "1", "perhaps memory.max is meant; [pool] has: path mem");
 	refuse(f, "pool a", "memory.low", "1", "unknown key; [pool] has: path memory.max");
 	refuse(f, "pool a", "owner", "root", "unknown key");

@@ -28,6 +28,7 @@ static const struct {
 } defaults[] = {
 	{"daemon", "flush_interval", "2s"},
 	{"daemon", "batch", "256K"},
+	{"daemon", "batch_max", "16M"},
 	{"daemon", "grace", "30s"},
 	{"daemon", "socket_mode", "0666"},
 	{"daemon", "export", "/*"},

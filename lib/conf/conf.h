@@ -32,6 +32,7 @@ struct conf_pool {
 struct conf {
 	uint64_t flush_interval_usec; /* 2s */
 	uint64_t batch;               /* 256K; 4K to 1G */
+	uint64_t batch_max;           /* 16M; 4K to 1G; batch, where that is more */
 	uint64_t grace_usec;          /* 30s */
 	mode_t socket_mode;           /* 0666 */
 	uint32_t export_max;          /* 4096 */

@@ -213,6 +213,16 @@ static const struct key keys[] = {
 	},
 	{
 		.kind = SECTION_DAEMON,
+		.name = "batch_max",
+		.wants = "bytes from 4K to 1G, such as 16M",
+		.set = set_number,
+		.parse = value_parse_bytes,
+		.min = UINT64_C(4) << 10,
+		.max = UINT64_C(1) << 30,
+		MEMBER(conf, batch_max),
+	},
+	{
+		.kind = SECTION_DAEMON,
 		.name = "grace",
 		.wants = "a duration from 0 to 24h, such as 30s",
 		.set = set_number,

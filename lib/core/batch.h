@@ -8,8 +8,6 @@
 
 #include <stdint.h>
 
-#define BATCH_MOST (UINT64_C(16) << 20)
-
 /* Misses that follow each other faster than this double the batch … */
 #define BATCH_FAST_USEC UINT64_C(100000)
 /* … and each time that passes without one halves it. */

@@ -75,6 +75,11 @@ struct segment_figures {
 static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
 static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
 
+/* Writes the batch and the marks of a slot that follow from it where the client reads them: what one
+ * request brings fills a slot twice, so that a program's common swing, and a buffer of 100 KiB, stay
+ * within a slot, and a thread that changes its CPU finds something. */
+void segment_set_batch(struct segment_info *info, uint64_t batch);
+
 /* A reserve above the mark has more than its use, and rings the doorbell; one below the other asks
  * ahead. */
 #define SEGMENT_MARK(batch) ((batch)*2)
