@@ -123,9 +123,10 @@ static __attribute__((noinline)) void uncharge_slow(
 	if (bytes == 0 || bytes > TALLY_BYTES_MAX || client_check(p->tally) < 0)
 		return;
 	k = atomic_load_explicit(&p->known[item], memory_order_acquire);
-	if (k ? key_put_past_stock(k, bytes) : force_uncharge(p, item, bytes))
-		return;
-	key_put(p->tally, &p->key[item], bytes);
+	if (k)
+		key_put(k, bytes);
+	else
+		force_uncharge(p, item, bytes);
 }
 
 static __attribute__((noinline)) void force_slow(

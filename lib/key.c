@@ -97,41 +97,59 @@ static void deposit(struct tally *t, uint32_t number, uint64_t bytes)
 		put_reserve(k, bytes);
 }
 
-/* Into this CPU's stock; what leaves it, into the reserves. The caller is moving. */
-static void put(struct tally *t, uint32_t number, uint64_t bytes)
+struct marks {
+	uint64_t high, low;
+};
+
+static struct marks read_marks(struct tally *t)
 {
 	const struct segment_info *info = segment_info(&t->segment);
-	uint64_t high = atomic_load_explicit(&info->high, memory_order_relaxed);
-	uint64_t low = atomic_load_explicit(&info->low, memory_order_relaxed);
-	struct stock_carry carry[2];
-	uint32_t cpu;
-	unsigned n = stock_put(&t->live->stocks, number, bytes, high, low, carry, &cpu);
+	struct marks m = {.high = atomic_load_explicit(&info->high, memory_order_relaxed),
+		.low = atomic_load_explicit(&info->low, memory_order_relaxed)};
 
 	/* A reload may have changed it; hits of all CPUs read it here. */
-	if (unlikely(atomic_load_explicit(&t->live->high, memory_order_relaxed) != high))
-		atomic_store_explicit(&t->live->high, high, memory_order_relaxed);
+	if (unlikely(atomic_load_explicit(&t->live->high, memory_order_relaxed) != m.high))
+		atomic_store_explicit(&t->live->high, m.high, memory_order_relaxed);
+	return m;
+}
 
+/*
+ * Into this CPU's stock; what leaves it, into the reserves. Of the key alone nobody need know that it
+ * is on its way: the caller is inside a call, and so has a handle of it. Another's, which is evicted,
+ * might be used again meanwhile: it is counted as moving.
+ */
+static void put(struct client_key *k, uint64_t bytes, bool evict)
+{
+	struct tally *t = k->tally;
+	struct marks m = read_marks(t);
+	struct stock_carry carry[2];
+	_Atomic uint32_t *moving;
+	uint32_t cpu;
+	unsigned n;
+
+	if (!evict) {
+		bytes = stock_place(&t->live->stocks, k->number, bytes, m.high, m.low, &cpu);
+		touch(t, cpu);
+		if (bytes > 0)
+			put_reserve(k, bytes);
+		return;
+	}
+	moving = begin_move(t);
+	n = stock_put(&t->live->stocks, k->number, bytes, m.high, m.low, carry, &cpu);
 	touch(t, cpu);
 	for (unsigned i = 0; i < n; i++)
 		deposit(t, carry[i].key, carry[i].bytes);
-}
-
-bool key_put_past_stock(struct client_key *k, uint64_t bytes)
-{
-	if (stock_welcomes(&k->tally->live->stocks, k->number))
-		return false;
-	put_reserve(k, bytes);
-	return true;
-}
-
-void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
-{
-	_Atomic uint32_t *moving = begin_move(t);
-	uint32_t number = atomic_load(handle_key);
-
-	if (number != WORD_KEY_VOID)
-		put(t, number, bytes);
 	stock_move_end(moving);
+}
+
+void key_put(struct client_key *k, uint64_t bytes)
+{
+	enum stock_room room = stock_room(&k->tally->live->stocks, k->number);
+
+	if (room == STOCK_FULL)
+		put_reserve(k, bytes);
+	else
+		put(k, bytes, room == STOCK_EVICT);
 }
 
 bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
@@ -156,34 +174,15 @@ static uint64_t refill_of(const struct client_key *k, uint64_t batch)
 		memory_order_relaxed);
 }
 
-/* Out of one word, to the caller: nothing is carried. */
-static uint64_t take_past_stock(struct client_key *k, uint64_t bytes, uint64_t *ret_left)
-{
-	if (bytes == 0 || stock_welcomes(&k->tally->live->stocks, k->number))
-		return 0;
-	return segment_reserve_take(k->words, k->number, bytes, bytes, ret_left);
-}
-
-static uint64_t take_and_refill(
-	struct client_key *k, uint64_t bytes, uint64_t batch, uint64_t *ret_left)
-{
-	struct tally *t = k->tally;
-	_Atomic uint32_t *moving = begin_move(t);
-	uint64_t n = segment_reserve_take(
-		k->words, k->number, bytes, bytes + refill_of(k, batch), ret_left);
-
-	if (n > bytes)
-		put(t, k->number, n - bytes);
-	stock_move_end(moving);
-	return n;
-}
-
 bool key_take(struct client_key *k, uint64_t bytes)
 {
-	uint64_t batch = batch_of(k), left = 0, n = take_past_stock(k, bytes, &left);
+	enum stock_room room = stock_room(&k->tally->live->stocks, k->number);
+	uint64_t batch = batch_of(k), left = 0;
+	uint64_t want = bytes + (room == STOCK_FULL ? 0 : refill_of(k, batch));
+	uint64_t n = segment_reserve_take(k->words, k->number, bytes, want, &left);
 
-	if (n == 0)
-		n = take_and_refill(k, bytes, batch, &left);
+	if (n > bytes)
+		put(k, n - bytes, room == STOCK_EVICT);
 	if (n > 0 && bytes > 0 && left < SEGMENT_AHEAD(batch))
 		ask_ahead(k);
 	return n > 0 || bytes == 0;

@@ -52,16 +52,9 @@ struct client_key {
 void key_open(struct client_key *k, uint64_t attachment);
 uint64_t key_close(struct client_key *k);
 
-/*
- * An uncharge that found no room in the stock: puts the bytes there, and what has to leave it into
- * the reserves. The key is read from the handle's word, after this thread has been counted as
- * moving.
- */
-void key_put(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
-
-/* The same where the stock has no room for the key: into the reserve at once, from the caller to one
- * word and no further, so that nothing is carried. False: it has room. */
-bool key_put_past_stock(struct client_key *k, uint64_t bytes);
+/* An uncharge that found no room in its slot: the bytes go into the stock, or past it into the
+ * reserve. The caller has a handle of the key. */
+void key_put(struct client_key *k, uint64_t bytes);
 
 /* Counts bytes as charged by force. False: the handle has no key (yet, or any more).
  * Async-signal-safe. */

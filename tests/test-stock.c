@@ -401,24 +401,50 @@ static void test_other_cpus_are_left_alone(void **state _unused_)
 }
 
 /* Its own slot, or an empty one; else one in so many, so that others keep theirs. */
-static void test_welcome(void **state _unused_)
+static void test_room(void **state _unused_)
 {
 	struct percpu_area nowhere = {0};
-	unsigned welcome = 0;
+	unsigned n = 0;
 
-	assert_false(stock_welcomes(&nowhere, 7));
-	assert_true(stock_welcomes(&area, 7));
+	assert_int_equal(stock_room(&nowhere, 7), STOCK_FULL);
+	assert_int_equal(stock_room(&area, 7), STOCK_FREE);
 	fill(7);
-	assert_true(stock_welcomes(&area, 7));
-	assert_true(stock_welcomes(&area, 13));
-	for (unsigned i = 0; i < 10 * STOCK_EVICT_ONE_IN; i++)
-		welcome += stock_welcomes(&area, 20);
-	assert_int_equal(welcome, 10);
+	assert_int_equal(stock_room(&area, 7), STOCK_FREE);
+	assert_int_equal(stock_room(&area, 13), STOCK_FREE);
+	for (unsigned i = 0; i < 10 * STOCK_EVICT_ONE_IN; i++) {
+		enum stock_room room = stock_room(&area, 20);
+
+		assert_int_not_equal(room, STOCK_FREE);
+		n += room == STOCK_EVICT;
+	}
+	assert_int_equal(n, 10);
 	/* Room is found again, by who looks. */
 	set_slot(3, 10, 0, 0);
-	for (welcome = 0; !stock_welcomes(&area, 20); welcome++)
-		assert_true(welcome < STOCK_LOOK_ONE_IN);
-	assert_true(stock_welcomes(&area, 20));
+	for (n = 0; stock_room(&area, 20) != STOCK_FREE; n++)
+		assert_true(n < STOCK_LOOK_ONE_IN);
+	assert_int_equal(stock_room(&area, 20), STOCK_FREE);
+}
+
+/* As a put, but that it leaves another's credit alone. */
+static void test_place(void **state _unused_)
+{
+	struct stock_page *before;
+	uint32_t cpu;
+
+	fill(7);
+	before = copy_pages();
+	assert_int_equal(stock_place(&area, 20, 50, HIGH, LOW, &cpu), 50);
+	assert_true(cpu == UINT32_MAX);
+	assert_untouched(before);
+	free(before);
+	assert_int_equal(stock_place(&area, 9, 50, HIGH, LOW, &cpu), 0);
+	assert_int_equal(cpu, here);
+	assert_slot(2, 9, 150, 0);
+	assert_int_equal(stock_place(&area, 9, HIGH, HIGH, LOW, &cpu), HIGH + 150 - LOW);
+	assert_slot(2, 9, LOW, 0);
+	set_slot(5, 12, 0, 1);
+	assert_int_equal(stock_place(&area, 20, 50, HIGH, LOW, &cpu), 0);
+	assert_slot(5, 20, 50, 1);
 }
 
 static void test_take(void **state _unused_)
@@ -925,7 +951,8 @@ int main(void)
 		BOTH(test_large_put_is_carried),
 		BOTH(test_no_such_cpu),
 		BOTH(test_other_cpus_are_left_alone),
-		BOTH(test_welcome),
+		BOTH(test_room),
+		BOTH(test_place),
 		BOTH(test_take),
 		BOTH(test_clear),
 		BOTH(test_moving),

@@ -26,9 +26,9 @@ static uint64_t keep(uint64_t total, uint64_t high, uint64_t low)
 	return total > high ? low : total;
 }
 
-/* The slot to put the key's credit into: its own, an empty one, one with nothing in it, else the next
- * in turn. Which word it held comes back in *ret_seen. */
-static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
+/* The slot to put the key's credit into: its own, an empty one, one with nothing in it, else (if it may
+ * evict) the next in turn, else STOCK_SLOTS. Which word it held comes back in *ret_seen. */
+static unsigned choose_slot(struct stock *s, uint32_t key, bool evict, word *ret_seen)
 {
 	unsigned choice = STOCK_SLOTS;
 	word w;
@@ -46,7 +46,7 @@ static unsigned choose_slot(struct stock *s, uint32_t key, word *ret_seen)
 			choice = i;
 		}
 	}
-	if (choice == STOCK_SLOTS) {
+	if (choice == STOCK_SLOTS && evict) {
 		uint32_t cursor = atomic_load_explicit(&s->cursor, memory_order_relaxed);
 
 		/* Two at once may choose the same: that only matters little. */
@@ -68,32 +68,30 @@ static bool has_room(const struct stock *s, uint32_t key)
 	return false;
 }
 
-bool stock_welcomes(const struct percpu_area *a, uint32_t key)
+enum stock_room stock_room(const struct percpu_area *a, uint32_t key)
 {
 	uint32_t cpu = percpu_cpu(a), turned_away;
 	struct stock *s;
 
 	if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
-		return false;
+		return STOCK_FULL;
 	s = &a->pages[cpu].stock;
 	/* Two at once may count as one: it is a turn, not a sum. */
 	turned_away = atomic_load_explicit(&s->turned_away, memory_order_relaxed);
 	if (turned_away % STOCK_LOOK_ONE_IN == 0 && has_room(s, key)) {
 		atomic_store_explicit(&s->turned_away, 0, memory_order_relaxed);
-		return true;
+		return STOCK_FREE;
 	}
 	atomic_store_explicit(&s->turned_away, turned_away + 1, memory_order_relaxed);
-	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1;
+	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1 ? STOCK_EVICT
+									  : STOCK_FULL;
 }
 
-unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
-	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu)
+/* Returns what of `bytes` and the slot's own was not kept; what was evicted in *ret_evicted (NULL:
+ * nothing may be). */
+static uint64_t put_in(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, struct stock_carry *ret_evicted, uint32_t *ret_cpu)
 {
-	struct stock_carry evicted = {0};
-	uint64_t excess = bytes;
-	unsigned n = 0;
-
-	*ret_cpu = UINT32_MAX;
 	for (unsigned try = 0; bytes < WORD_HIT_MAX && try < PERCPU_TRIES; try++) {
 		uint32_t cpu = percpu_cpu(a);
 		struct stock *s;
@@ -105,23 +103,42 @@ unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, ui
 		if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
 			break;
 		s = &a->pages[cpu].stock;
-		i = choose_slot(s, key, &seen);
+		i = choose_slot(s, key, ret_evicted, &seen);
+		if (i == STOCK_SLOTS)
+			break;
 		own = word_key(seen) == key;
 		total = bytes + (own ? word_bytes(seen) : 0);
 		kept = keep(total, high, low);
-		if (kept == 0 && !own)
+		if (!own && kept == 0)
 			break;
 		if (percpu_store(
 			    a, &s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) < 0)
 			continue;
 		*ret_cpu = cpu;
-		excess = total - kept;
-		if (!own)
-			evicted = (struct stock_carry){
+		if (!own && ret_evicted)
+			*ret_evicted = (struct stock_carry){
 				.key = word_key(seen), .bytes = word_bytes(seen)};
-		break;
+		return total - kept;
 	}
+	return bytes;
+}
 
+uint64_t stock_place(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, uint32_t *ret_cpu)
+{
+	*ret_cpu = UINT32_MAX;
+	return put_in(a, key, bytes, high, low, NULL, ret_cpu);
+}
+
+unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu)
+{
+	struct stock_carry evicted = {0};
+	uint64_t excess;
+	unsigned n = 0;
+
+	*ret_cpu = UINT32_MAX;
+	excess = put_in(a, key, bytes, high, low, &evicted, ret_cpu);
 	if (excess > 0)
 		carry[n++] = (struct stock_carry){.key = key, .bytes = excess};
 	if (evicted.bytes > 0)

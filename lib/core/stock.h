@@ -25,7 +25,7 @@
 struct stock {
 	percpu_word slot[STOCK_SLOTS];
 	_Atomic uint32_t cursor;      /* the slot that is evicted next */
-	_Atomic uint32_t turned_away; /* since one was welcome, see stock_welcomes() */
+	_Atomic uint32_t turned_away; /* since one found room, see stock_room() */
 };
 
 /* A CPU's page of a segment, its own so that it lies on its own node. */
@@ -81,17 +81,30 @@ static inline int stock_try_add(
 bool stock_add(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high);
 
 /*
- * Whether the key should have credit put into this CPU's stock: it has a slot there, or there is an
- * empty one, or it is its turn to evict another. With more hot keys than slots each would otherwise
+ * Where credit of the key should go on this CPU: into its slot or an empty one; over another's, whose
+ * turn it is to be evicted; or past the stock. With more hot keys than slots each would otherwise
  * throw out the next one that is wanted, and none would ever be found there.
  */
-bool stock_welcomes(const struct percpu_area *a, uint32_t key);
+enum stock_room {
+	STOCK_FREE,
+	STOCK_EVICT,
+	STOCK_FULL,
+};
+
+enum stock_room stock_room(const struct percpu_area *a, uint32_t key);
 
 /*
- * Puts `bytes` of the key into this CPU's stock, making room. What has to leave comes back in
- * `carry` (the excess over `low`, an evicted key's credit); returns how many entries, 0 to 2. The
- * caller counts itself in `moving` around this call and until the carried credit is put down. The
- * CPU whose page was written comes back in *ret_cpu, UINT32_MAX when none was.
+ * Puts `bytes` of the key into its slot, or an empty one; above `high` that keeps `low`. Returns what
+ * has to go elsewhere, all of it when there is no such slot. The CPU whose page was written comes
+ * back in *ret_cpu, UINT32_MAX when none was.
+ */
+uint64_t stock_place(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
+	uint64_t low, uint32_t *ret_cpu);
+
+/*
+ * The same, making room. What has to leave comes back in `carry` (the excess, an evicted key's
+ * credit); returns how many entries, 0 to 2. Because that may be another key's, the caller counts
+ * itself in `moving` around this call and until the carried credit is put down.
  */
 unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
 	uint64_t low, struct stock_carry carry[static 2], uint32_t *ret_cpu);
