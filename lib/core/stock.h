@@ -31,8 +31,9 @@ struct stock {
 /* A CPU's page of a segment, its own so that it lies on its own node. */
 struct stock_page {
 	alignas(STOCK_PAGE) struct stock stock;
-	/* Threads that carry credit from one word to another, counted here from before their look
-	 * at the handle until it is put down; a key is used again only after this was seen 0. */
+	/* Threads that carry credit of a key that is not their caller's from one word to another,
+	 * counted here from before their look at the words until it is put down; a key is used
+	 * again only after this was seen 0. */
 	alignas(64) _Atomic uint32_t moving;
 };
 
