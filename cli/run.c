@@ -19,6 +19,7 @@
 #include "text.h"
 
 #define NAME_MAX_BYTES 63 /* of a session's name, see tally.h */
+#define ITEM_FILE_MAX 64  /* stat.ITEM.max, the name of an item that there is */
 
 enum {
 	STATUS_NOT_EXECUTABLE = 126, /* as shells have it */
@@ -80,28 +81,51 @@ static int open_as(struct invocation *inv, const char *command)
 	return command_open(inv, *name ? name : NULL);
 }
 
-/* Whether the limit of this pool leaves no room for that many bytes. */
-static bool is_limiting(const struct invocation *inv, const char *path, uint64_t bytes,
-	uint64_t *ret_held, uint64_t *ret_idle, uint64_t *ret_limit)
-{
-	_cleanup_(freep) char *stat = NULL, *max = NULL;
+/* A limit, and what counts under it. How much of an item lies idle no file tells. */
+struct limit {
+	char file[ITEM_FILE_MAX];
+	uint64_t max, held, idle;
+	bool has_idle;
+};
 
-	if (tally_get(inv->tally, path, "memory.stat", 0, &stat) < 0 ||
-		tally_get(inv->tally, path, "memory.max", 0, &max) < 0 ||
-		text_find_number(stat, "held", ret_held) < 0 ||
-		text_find_number(stat, "stock", ret_idle) < 0 ||
-		text_parse_limit(max, ret_limit) < 0)
+/* Whether the limit that this file of the pool is leaves no room for that many bytes; `key` is its
+ * line of memory.stat. */
+static bool is_limiting(const struct invocation *inv, const char *path, const char *stat,
+	const char *key, uint64_t bytes, struct limit *l)
+{
+	_cleanup_(freep) char *max = NULL;
+
+	if (tally_get(inv->tally, path, l->file, TALLY_CACHED, &max) < 0 ||
+		text_find_number(stat, key, &l->held) < 0 || text_parse_limit(max, &l->max) < 0)
 		return false;
-	return *ret_held >= *ret_limit || bytes > *ret_limit - *ret_held;
+	return l->held >= l->max || bytes > l->max - l->held;
+}
+
+static bool find_limiting(
+	const struct invocation *inv, const char *path, uint64_t bytes, struct limit *ret)
+{
+	_cleanup_(freep) char *stat = NULL;
+
+	if (tally_get(inv->tally, path, "memory.stat", 0, &stat) < 0)
+		return false;
+	ret->has_idle = false;
+	if (inv->item) {
+		snprintf(ret->file, sizeof(ret->file), "stat.%s.max", inv->item);
+		if (is_limiting(inv, path, stat, inv->item, bytes, ret))
+			return true;
+	}
+	snprintf(ret->file, sizeof(ret->file), "memory.max");
+	ret->has_idle = text_find_number(stat, "stock", &ret->idle) == 0;
+	return is_limiting(inv, path, stat, "held", bytes, ret);
 }
 
 /* Which limit it was is asked for afterwards, so it may have got room again; then none is named. */
 static int tell_refusal(const struct invocation *inv, const struct request *q)
 {
 	_cleanup_(freep) char *path = strdup(q->path);
-	uint64_t held, idle, limit;
+	struct limit l;
 
-	while (path && !is_limiting(inv, path, q->bytes, &held, &idle, &limit)) {
+	while (path && !find_limiting(inv, path, q->bytes, &l)) {
 		char *parent = strcmp(path, "/") ? text_parent_path(path) : NULL;
 
 		free(path);
@@ -112,13 +136,15 @@ static int tell_refusal(const struct invocation *inv, const struct request *q)
 			max_text[OUTPUT_TEXT_MAX];
 
 		error_line(0,
-			"%s: %s does not fit: memory.max of %s is %s, held %s, idle %s; "
-			"end a client ('tallyctl clients %s') or raise memory.max",
-			q->path, ERROR_CUT(q->bytes_text), path, output_limit(limit, max_text),
-			output_bytes(held, held_text), output_bytes(idle, idle_text), path);
+			"%s: %s does not fit: %s of %s is %s, held %s%s%s; "
+			"end a client ('tallyctl clients %s') or raise %s",
+			q->path, ERROR_CUT(q->bytes_text), l.file, path,
+			output_limit(l.max, max_text), output_bytes(l.held, held_text),
+			l.has_idle ? ", idle " : "",
+			l.has_idle ? output_bytes(l.idle, idle_text) : "", path, l.file);
 	} else {
 		error_line(0,
-			"%s: %s does not fit under memory.max of the pool or of one above it; "
+			"%s: %s does not fit under a limit of the pool or of one above it; "
 			"try again, or see 'tallyctl tree'",
 			q->path, ERROR_CUT(q->bytes_text));
 	}

@@ -61,6 +61,28 @@ void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
 		(int)s->pid, s->name, bytes, pool_path_into(a->pool, path, sizeof(path)));
 }
 
+static uint64_t sum_of_members(const struct pool *p, uint32_t item)
+{
+	struct pool_member *m;
+	uint64_t sum = 0;
+	struct key *k;
+
+	TAILQ_FOREACH (m, &p->members, entry)
+		TAILQ_FOREACH (k, &attachment_of(m)->keys, entry)
+			if (k->item == item)
+				sum += ledger_read(k->row)->granted;
+	return sum;
+}
+
+uint64_t attachment_sum_granted(struct pool *root, uint32_t item)
+{
+	uint64_t sum = 0;
+
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+		sum += sum_of_members(p, item);
+	return sum;
+}
+
 static void drop(struct attachment *a)
 {
 	struct session *s = a->session;

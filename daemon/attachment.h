@@ -62,6 +62,9 @@ void attachment_trim_reserves(struct attachment *a);
 /* The end of a session: every row goes back, everything is freed. */
 void attachment_release_all(struct session *s);
 
+/* Bytes that are granted with the item in the subtree. */
+uint64_t attachment_sum_granted(struct pool *root, uint32_t item);
+
 /* Counts credit that came back and had never been granted; the first time it is logged. */
 void attachment_count_overdraft(struct attachment *a, uint64_t bytes);
 

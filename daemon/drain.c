@@ -11,7 +11,7 @@
 struct drain_wait {
 	TAILQ_ENTRY(drain_wait) entry;
 	struct drain *drain;
-	struct pool *pool;
+	struct itemlimit_place at;
 	bool stale;       /* only keys at rest */
 	drain_done_fn fn; /* NULL: cancelled */
 	void *userdata;
@@ -24,10 +24,10 @@ struct drain {
 	struct drainer *drainer;
 	uv_idle_t
 		begin; /* defers the beginning, so that nobody is called back from within a call */
-	struct wait_list waiting; /* for their drain to begin */
-	struct wait_list active;  /* for the running one */
-	struct pool *pool;        /* of the running one; NULL: none runs */
-	bool stale;               /* the running one is of keys at rest only */
+	struct wait_list waiting;  /* for their drain to begin */
+	struct wait_list active;   /* for the running one */
+	struct itemlimit_place at; /* of the running one; pool NULL: none runs */
+	bool stale;                /* the running one is of keys at rest only */
 	unsigned rounds;
 	uint64_t bytes;
 	struct drainer_batch batch;
@@ -38,7 +38,7 @@ static void on_begin(uv_idle_t *idle);
 
 static struct drain_wait *free_wait(struct drain_wait *w)
 {
-	pool_unref(w->pool);
+	pool_unref(w->at.pool);
 	free(w);
 	return NULL;
 }
@@ -51,7 +51,7 @@ static void finish(struct drain *d)
 
 	d->manager->stats.drains++;
 	d->manager->stats.drained_bytes += bytes;
-	d->pool = pool_unref(d->pool);
+	d->at.pool = pool_unref(d->at.pool);
 	if (bytes > 0)
 		queue_kick(d->manager);
 	TAILQ_CONCAT(&done, &d->active, entry);
@@ -65,6 +65,11 @@ static void finish(struct drain *d)
 	}
 }
 
+static bool is_wanted(const struct drain *d, const struct key *k)
+{
+	return (d->at.item == 0 || k->item == d->at.item) && (!d->stale || k->stale);
+}
+
 /* A slot of a key of the subtree that may be drained now. */
 static struct key *find_key(struct drain *d, struct session *s, word w)
 {
@@ -74,8 +79,8 @@ static struct key *find_key(struct drain *d, struct session *s, word w)
 	if (word_bytes(w) == 0 || number > s->segment.n_keys)
 		return NULL;
 	k = s->keys[number];
-	if (!k || k->attachment->state != ATTACHMENT_LIVE || !row_is_settled(k) ||
-		!pool_is_below(k->attachment->pool, d->pool) || (d->stale && !k->stale))
+	if (!k || !is_wanted(d, k) || k->attachment->state != ATTACHMENT_LIVE ||
+		!row_is_settled(k) || !pool_is_below(k->attachment->pool, d->at.pool))
 		return NULL;
 	return k;
 }
@@ -127,7 +132,7 @@ static void take_reserves(struct drain *d, struct attachment *a)
 	if (a->session->state == SESSION_ENDING)
 		return;
 	TAILQ_FOREACH (k, &a->keys, entry)
-		if (!d->stale || k->stale)
+		if (is_wanted(d, k))
 			d->bytes += row_take_reserve(k, 0);
 }
 
@@ -165,7 +170,7 @@ static void next_round(struct drain *d)
 	uint64_t look = ++d->manager->last_look;
 
 	if (d->rounds++ < d->manager->n_cpus + 2)
-		for (p = d->pool; p; p = pool_next_preorder(p, d->pool))
+		for (p = d->at.pool; p; p = pool_next_preorder(p, d->at.pool))
 			TAILQ_FOREACH (m, &p->members, entry) {
 				take_reserves(d, attachment_of(m));
 				add_session(d, attachment_of(m)->session, look);
@@ -182,16 +187,16 @@ static void on_begin(uv_idle_t *idle)
 	struct drain_wait *w = TAILQ_FIRST(&d->waiting), *next;
 
 	uv_idle_stop(idle);
-	if (d->pool || !w)
+	if (d->at.pool || !w)
 		return;
-	d->pool = pool_ref(w->pool);
+	d->at = (struct itemlimit_place){pool_ref(w->at.pool), w->at.item};
 	d->stale = w->stale;
 	d->rounds = 0;
 	d->bytes = 0;
 	memset(d->unreachable, 0, d->manager->n_cpus * sizeof(*d->unreachable));
 	for (; w; w = next) {
 		next = TAILQ_NEXT(w, entry);
-		if (w->pool != d->pool || w->stale != d->stale)
+		if (!itemlimit_is_same(w->at, d->at) || w->stale != d->stale)
 			continue;
 		TAILQ_REMOVE(&d->waiting, w, entry);
 		TAILQ_INSERT_TAIL(&d->active, w, entry);
@@ -248,31 +253,34 @@ struct drain *drain_free(struct drain *d)
 	return NULL;
 }
 
-static int start(struct drain *d, struct pool *pool, bool stale, drain_done_fn fn, void *userdata,
-	struct drain_wait **ret)
+static int start(struct drain *d, struct itemlimit_place at, bool stale, drain_done_fn fn,
+	void *userdata, struct drain_wait **ret)
 {
 	struct drain_wait *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return -ENOMEM;
 	*w = (struct drain_wait){
-		.drain = d, .pool = pool_ref(pool), .stale = stale, .fn = fn, .userdata = userdata};
+		.drain = d, .at = at, .stale = stale, .fn = fn, .userdata = userdata};
+	pool_ref(at.pool);
 	TAILQ_INSERT_TAIL(&d->waiting, w, entry);
-	if (!d->pool)
+	if (!d->at.pool)
 		uv_idle_start(&d->begin, on_begin);
 	*ret = w;
 	return 0;
 }
 
-int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+int drain_start(struct drain *d, struct itemlimit_place at, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret)
 {
-	return start(d, pool, false, fn, userdata, ret);
+	return start(d, at, false, fn, userdata, ret);
 }
 
 int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret)
 {
-	return start(d, d->manager->tree->root, true, fn, userdata, ret);
+	struct itemlimit_place root = {d->manager->tree->root, 0};
+
+	return start(d, root, true, fn, userdata, ret);
 }
 
 struct drain_wait *drain_cancel(struct drain_wait *w)
@@ -288,13 +296,24 @@ static void ignore(void *userdata, uint64_t bytes)
 	(void)bytes;
 }
 
-void drain_above_limit(struct drain *d, struct pool *p)
+static void drain_above(struct drain *d, struct itemlimit_place at, const struct counter *c)
 {
 	struct drain_wait *wait;
 
+	if (counter_read(c) > atomic_load(&c->max))
+		drain_start(d, at, ignore, NULL, &wait);
+}
+
+void drain_above_limits(struct drain *d, struct pool *p)
+{
+	const struct itemlimit *l;
+
 	/* At start there is nobody to drain. */
-	if (d && counter_read(&p->counter) > atomic_load(&p->counter.max))
-		drain_start(d, p, ignore, NULL, &wait);
+	if (!d)
+		return;
+	drain_above(d, (struct itemlimit_place){p, 0}, &p->counter);
+	for (l = p->itemlimits; l; l = l->next)
+		drain_above(d, (struct itemlimit_place){p, l->item}, &l->counter);
 }
 
 void drain_submit(struct drain *d, struct drainer_batch *b)

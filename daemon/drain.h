@@ -7,6 +7,7 @@
  * round one word of every key. It never holds up the loop.
  */
 
+#include "core/itemlimit.h"
 #include "drainer.h"
 #include "manager.h"
 
@@ -21,18 +22,19 @@ int drain_new(struct manager *m, struct drain **ret);
 struct drain *drain_free(struct drain *d);
 
 /*
- * Drains the subtree and calls fn when that is done: a drain that began before this call does not
- * count. -ENOMEM.
+ * Drains the subtree of what counts there, all (item 0) or what was granted with the item, and calls
+ * fn when that is done: a drain that began before this call does not count. -ENOMEM.
  */
-int drain_start(struct drain *d, struct pool *pool, drain_done_fn fn, void *userdata,
+int drain_start(struct drain *d, struct itemlimit_place at, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret);
 /* The same for the keys, wherever they are, that decay.c has found at rest. */
 int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret);
 /* fn will not be called. NULL is fine. Returns NULL. */
 struct drain_wait *drain_cancel(struct drain_wait *w);
 
-/* A limit was set: drains the pool if more is granted there. Idle credit is not to be charged past it. */
-void drain_above_limit(struct drain *d, struct pool *p);
+/* Limits of the pool were set: drains it of what one of them is exceeded by. Idle credit is not to
+ * be charged past it. */
+void drain_above_limits(struct drain *d, struct pool *p);
 
 /* For collect.c: a batch of its own for the drainer. */
 void drain_submit(struct drain *d, struct drainer_batch *b);

@@ -157,7 +157,7 @@ static int write_drain(struct session *s, uint64_t cookie, struct pool *p, const
 	if (!o)
 		return -ENOMEM;
 	*o = (struct owed){.manager = s->manager, .session = s->number, .cookie = cookie};
-	r = drain_start(s->manager->drain, p, on_drained, o, &wait);
+	r = drain_start(s->manager->drain, (struct itemlimit_place){p, 0}, on_drained, o, &wait);
 	if (r < 0)
 		free(o);
 	return r;
@@ -250,7 +250,7 @@ void files_write(
 	}
 	r = statfmt_write(p, name, value);
 	if (r == 0) {
-		drain_above_limit(s->manager->drain, p);
+		drain_above_limits(s->manager->drain, p);
 		queue_kick(s->manager);
 	}
 	packet_send_done(s, cookie, r);

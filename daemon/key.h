@@ -8,6 +8,7 @@
 
 #include "attachment.h"
 #include "core/batch.h"
+#include "core/itemlimit.h"
 
 struct request;
 
@@ -40,6 +41,27 @@ struct key *key_find(struct session *s, uint32_t number, uint64_t attachment);
 
 /* What a miss would bring now beyond its need. */
 uint64_t key_batch(const struct key *k);
+
+/*
+ * Changes of what is granted to the key, in the counters: of its pool and, where limits of its item
+ * are set, of the item. Each of them goes with the same change of the row (row.h), and there is no
+ * other way to either.
+ */
+static inline int key_try_charge(
+	const struct key *k, uint64_t bytes, struct itemlimit_place *ret_failed)
+{
+	return itemlimit_try_charge(k->attachment->pool, k->item, bytes, ret_failed);
+}
+
+static inline void key_charge(const struct key *k, uint64_t bytes)
+{
+	itemlimit_charge(k->attachment->pool, k->item, bytes);
+}
+
+static inline void key_uncharge(const struct key *k, uint64_t bytes)
+{
+	itemlimit_uncharge(k->attachment->pool, k->item, bytes);
+}
 
 static inline struct segment_key *key_words(const struct key *k)
 {

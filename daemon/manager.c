@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "attachment.h"
 #include "conf/cpus.h"
 #include "decay.h"
 #include "drain.h"
@@ -131,6 +132,7 @@ static int build(struct manager *m, int *listen_fd)
 	r = pool_tree_new(&m->items, &m->tree);
 	if (r < 0)
 		return fail(m, "the tree of pools", r);
+	m->tree->sum_granted = attachment_sum_granted;
 	r = reload_apply_first(m);
 	if (r < 0)
 		return r;

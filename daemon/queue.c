@@ -11,8 +11,9 @@
 
 struct queue {
 	TAILQ_ENTRY(queue) entry;
+	struct queue *next; /* at the same pool, under another limit */
 	struct queues *queues;
-	struct pool *pool;
+	struct itemlimit_place at;
 	struct drain_wait *wait;
 	TAILQ_HEAD(, request) requests;
 };
@@ -27,22 +28,45 @@ struct queues {
 
 static void on_tick(uv_timer_t *t);
 
+static struct queue *find(struct itemlimit_place at)
+{
+	struct queue *q = at.pool->queue;
+
+	while (q && q->at.item != at.item)
+		q = q->next;
+	return q;
+}
+
+/* Takes it off the pool's list. */
+static void unlink_queue(struct queue *q)
+{
+	struct queue *before = q->at.pool->queue;
+
+	if (before == q) {
+		q->at.pool->queue = q->next;
+		return;
+	}
+	while (before->next != q)
+		before = before->next;
+	before->next = q->next;
+}
+
 static void free_queue(struct queue *q)
 {
 	struct queues *all = q->queues;
 
 	drain_cancel(q->wait);
 	TAILQ_REMOVE(&all->list, q, entry);
-	q->pool->queue = NULL;
-	pool_unref(q->pool);
+	unlink_queue(q);
+	pool_unref(q->at.pool);
 	free(q);
 	if (TAILQ_EMPTY(&all->list))
 		uv_timer_stop(&all->tick);
 }
 
-static struct queue *queue_at(struct queues *all, struct pool *p)
+static struct queue *find_or_make(struct queues *all, struct itemlimit_place at)
 {
-	struct queue *q = p->queue;
+	struct queue *q = find(at);
 
 	if (q)
 		return q;
@@ -50,25 +74,31 @@ static struct queue *queue_at(struct queues *all, struct pool *p)
 	if (!q)
 		return NULL;
 	q->queues = all;
-	q->pool = pool_ref(p);
+	q->at = at;
 	TAILQ_INIT(&q->requests);
-	p->queue = q;
+	q->next = pool_ref(at.pool)->queue;
+	at.pool->queue = q;
 	if (TAILQ_EMPTY(&all->list))
 		uv_timer_start(&all->tick, on_tick, TICK_MS, TICK_MS);
 	TAILQ_INSERT_TAIL(&all->list, q, entry);
 	return q;
 }
 
-struct pool *queue_above(struct pool *p)
+bool queue_is_at(struct itemlimit_place at)
 {
-	while (p && !p->queue)
-		p = p->parent;
-	return p;
+	return find(at);
 }
 
-static int append(struct request *r, struct pool *at)
+struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item)
 {
-	struct queue *q = queue_at(r->key->attachment->session->manager->queues, at);
+	while (at.pool && !find(at))
+		at = itemlimit_next(at, item);
+	return at;
+}
+
+static int append(struct request *r, struct itemlimit_place at)
+{
+	struct queue *q = find_or_make(r->key->attachment->session->manager->queues, at);
 
 	if (!q)
 		return -ENOMEM;
@@ -77,11 +107,11 @@ static int append(struct request *r, struct pool *at)
 	return 0;
 }
 
-/* To the end of another pool's queue. */
-static int move(struct request *r, struct pool *to)
+/* To the end of another queue. */
+static int move(struct request *r, struct itemlimit_place to)
 {
 	/* Before it leaves: afterwards nothing may fail. */
-	if (!queue_at(r->queue->queues, to))
+	if (!find_or_make(r->queue->queues, to))
 		return -ENOMEM;
 	queue_leave(r);
 	return append(r, to);
@@ -101,69 +131,89 @@ void queue_leave(struct request *r)
 
 static void expire(struct queue *q)
 {
-	struct pool *pool = q->pool;
+	struct itemlimit_place at = q->at;
 	uint64_t now = manager_now();
 	struct request *r, *next;
 
 	for (r = TAILQ_FIRST(&q->requests); r; r = next) {
 		next = TAILQ_NEXT(r, entry);
 		if (r->deadline_usec <= now)
-			request_refuse(r, pool, -ETIMEDOUT);
+			request_refuse(r, at, -ETIMEDOUT);
 	}
 }
 
-/* The lowest pool from the request's up to `top` at which it does not fit; NULL: none. */
-static struct pool *blocked_at(const struct request *r, const struct pool *top)
+static bool is_blocked(const struct request *r, struct itemlimit_place at)
 {
-	struct pool *p = r->key->attachment->pool;
+	const struct counter *c = itemlimit_counter(at);
+	uint64_t max, usage;
 
-	for (; p; p = p == top ? NULL : p->parent) {
-		uint64_t max = atomic_load(&p->counter.max), usage = counter_read(&p->counter);
+	if (!c)
+		return false;
+	max = atomic_load(&c->max);
+	usage = counter_read(c);
+	return usage > max || r->need > max - usage;
+}
 
-		if (usage > max || r->need > max - usage)
-			return p;
+/* The first of the request's places, up to `last`, at which it does not fit; pool NULL: none. */
+static struct itemlimit_place blocked_at(const struct request *r, struct itemlimit_place last)
+{
+	uint32_t item = r->key->item;
+	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
+
+	while (!is_blocked(r, at)) {
+		if (itemlimit_is_same(at, last))
+			return (struct itemlimit_place){NULL, 0};
+		at = itemlimit_next(at, item);
 	}
-	return NULL;
+	return at;
+}
+
+/* The first place behind this one at which the request would meet others that wait. */
+static struct itemlimit_place next_queue(const struct request *r, struct itemlimit_place at)
+{
+	return queue_above(itemlimit_next(at, r->key->item), r->key->item);
 }
 
 /*
  * Only the head is served: who comes behind it waits, however little it needs. But a head that
- * another pool's limit holds up waits there, and one that meets a queue further up stands behind
- * that. Returns the pool at which the head does not fit, NULL when the queue is gone.
+ * another limit holds up waits there, and one that meets a queue further up stands behind that.
+ * Returns the place at which the head does not fit, pool NULL when the queue is gone.
  */
-static struct pool *serve(struct queue *q)
+static struct itemlimit_place serve(struct queue *q)
 {
-	struct pool *pool = pool_ref(q->pool), *to = NULL;
+	struct itemlimit_place at = q->at, to = {NULL, 0};
+	struct pool *held = pool_ref(at.pool);
 
 	expire(q);
-	while (pool->queue) {
-		struct request *r = TAILQ_FIRST(&((struct queue *)pool->queue)->requests);
+	while ((q = find(at))) {
+		struct request *r = TAILQ_FIRST(&q->requests);
 
-		to = blocked_at(r, pool);
-		if (to == pool)
+		to = blocked_at(r, at);
+		if (itemlimit_is_same(to, at))
 			break;
-		if (!to && pool->parent)
-			to = queue_above(pool->parent);
-		if (!to && request_try(r, &to))
+		if (!to.pool)
+			to = next_queue(r, at);
+		if (!to.pool && request_try(r, &to))
 			continue;
-		if (to == pool || move(r, to) < 0)
+		if (itemlimit_is_same(to, at) || move(r, to) < 0)
 			break;
-		to = NULL;
+		to.pool = NULL;
 	}
-	pool_unref(pool);
+	pool_unref(held);
 	return to;
 }
 
-static void serve_all(struct queues *all, void (*then)(struct queue *q, struct pool *failed))
+static void serve_all(
+	struct queues *all, void (*then)(struct queue *q, struct itemlimit_place failed))
 {
 	struct queue *q, *next;
 
 	for (q = TAILQ_FIRST(&all->list); q; q = next) {
-		struct pool *failed;
+		struct itemlimit_place failed;
 
 		next = TAILQ_NEXT(q, entry);
 		failed = serve(q);
-		if (failed && then)
+		if (failed.pool && then)
 			then(q, failed);
 	}
 }
@@ -183,13 +233,13 @@ static void on_drained(void *userdata, uint64_t bytes)
 	serve(q);
 }
 
-static void drain_for(struct queue *q, struct pool *failed)
+static void drain_for(struct queue *q, struct itemlimit_place failed)
 {
 	if (!q->wait)
 		drain_start(q->queues->manager->drain, failed, on_drained, q, &q->wait);
 }
 
-int queue_join(struct request *r, struct pool *at)
+int queue_join(struct request *r, struct itemlimit_place at)
 {
 	int error = append(r, at);
 

@@ -2,11 +2,13 @@
 #pragma once
 
 /*
- * Requests that wait for headroom at a pool, in the order in which they came: what comes free goes
- * to the head first. Uncharges go into stocks without a word to the daemon, so while anyone waits
+ * Requests that wait for headroom under a limit of a pool, in the order in which they came: what
+ * comes free goes to the head first. Who waits under the limit of an item is no concern of those who
+ * charge without it. Uncharges go into stocks without a word to the daemon, so while anyone waits
  * the pool is drained again and again.
  */
 
+#include "core/itemlimit.h"
 #include "manager.h"
 
 struct queue;
@@ -17,11 +19,14 @@ int queues_new(struct manager *m, struct queues **ret);
 /* After all sessions have ended: then no queue is left. Returns NULL. */
 struct queues *queues_free(struct queues *q);
 
-/* The nearest pool above p (or p itself) at which requests wait; NULL: none. */
-struct pool *queue_above(struct pool *p);
+/* Whether requests wait under this limit. */
+bool queue_is_at(struct itemlimit_place at);
 
-/* The request waits at the pool from now on, which is drained for it. -ENOMEM. */
-int queue_join(struct request *r, struct pool *at);
+/* The first place, from `at` on (itemlimit_next()), at which requests wait; pool NULL: none. */
+struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item);
+
+/* The request waits there from now on, and the pool is drained for it. -ENOMEM. */
+int queue_join(struct request *r, struct itemlimit_place at);
 
 /* It no longer does, if it did. */
 void queue_leave(struct request *r);

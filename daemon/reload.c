@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/itemlimit.h"
 #include "core/value.h"
 #include "drain.h"
 #include "export.h"
@@ -62,17 +63,21 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 	return 0;
 }
 
-static void set_max(struct manager *m, struct pool *p, uint64_t max, FILE *changes)
+/* Of an item, or (0) memory.max. */
+static void set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
 {
 	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
-	uint64_t old = atomic_load(&p->counter.max);
+	uint64_t old = itemlimit_read(p, item);
 
+	if (item == 0)
+		counter_set_max(&p->counter, max);
+	else
+		itemlimit_set(p, item, max);
 	if (old == max)
 		return;
-	counter_set_max(&p->counter, max);
-	drain_above_limit(m->drain, p);
 	p->version++;
-	fprintf(changes, "%s memory.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
+	fprintf(changes, "%s %s%s.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
+		item ? "stat." : "memory", item ? p->tree->items->items[item].name : "",
 		value_format_limit(old, before), value_format_limit(max, after));
 }
 
@@ -81,7 +86,29 @@ static void set_pool(
 	struct manager *m, struct pool *p, const struct conf_pool *section, FILE *changes)
 {
 	if (!(p->set_at_run & POOL_SET_MAX))
-		set_max(m, p, section ? section->max : VALUE_MAX, changes);
+		set_max(p, 0, section ? section->max : VALUE_MAX, changes);
+	for (uint32_t item = 1; item <= m->items.n; item++)
+		if (!(p->items_set_at_run & itemlimit_bit(item)))
+			set_max(p, item,
+				section ? conf_item_max(section, m->items.items[item].name)
+					: VALUE_MAX,
+				changes);
+	drain_above_limits(m->drain, p);
+}
+
+/* So that setting its limits cannot fail. One that is not set after all goes again. */
+static int prepare_limits(struct pool *p, const struct conf_pool *section)
+{
+	for (size_t i = 0; i < section->n_limits; i++) {
+		uint32_t item;
+		int r = item_lookup(p->tree->items, section->limits[i].item, &item);
+
+		if (r == 0 && !(p->items_set_at_run & itemlimit_bit(item)))
+			r = itemlimit_prepare(p, item);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
@@ -95,6 +122,8 @@ static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
 			if (r == 0)
 				fprintf(changes, "%s created\n", c->pools[i].path);
 		}
+		if (r == 0)
+			r = prepare_limits(p, &c->pools[i]);
 		if (r < 0)
 			return r;
 		p->configured = true;
@@ -274,6 +303,7 @@ static char *strip(const char *text)
 int reload_reset(struct manager *m, const char *value)
 {
 	_cleanup_(freep) char *path = strip(value);
+	uint64_t items_set_at_run;
 	uint32_t set_at_run;
 	struct pool *p;
 	int r;
@@ -285,10 +315,14 @@ int reload_reset(struct manager *m, const char *value)
 		return r;
 	/* A pool that no section names goes back to the defaults like one whose section is gone. */
 	set_at_run = p->set_at_run;
+	items_set_at_run = p->items_set_at_run;
 	p->set_at_run = 0;
+	p->items_set_at_run = 0;
 	p->configured = true;
 	r = reload_run(m);
-	if (r < 0)
+	if (r < 0) {
 		p->set_at_run = set_at_run;
+		p->items_set_at_run = items_set_at_run;
+	}
 	return r;
 }

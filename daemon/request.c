@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "core/value.h"
 #include "drain.h"
 #include "flush.h"
 #include "log.h"
@@ -59,18 +60,35 @@ static void grant(struct request *r, uint64_t amount)
 	else {
 		/* The drainer is at a word of this key, and one intent a row is all there may be. */
 		done = false;
-		counter_uncharge(&k->attachment->pool->counter, amount);
+		key_uncharge(k, amount);
 		row_answer(k, lane, seq, 0);
 	}
 	free_request(r);
 	send_answer(k, lane, seq, nowait ? 0 : amount, done ? 0 : -EAGAIN);
 }
 
-static void log_refusal(struct request *r, struct pool *p)
+/* What counts under the limit, as of the last look. It may have been removed while somebody waited
+ * there. */
+static void find_figures(struct itemlimit_place at, uint64_t *ret_held, uint64_t *ret_idle)
+{
+	const struct figures *sum = &at.pool->sum;
+	const struct counter *c = itemlimit_counter(at);
+	uint64_t granted = c ? counter_read(c) : 0;
+
+	*ret_held = sum->held;
+	*ret_idle = sum->stock;
+	if (at.item == 0)
+		return;
+	*ret_held = sum->items ? sum->items[at.item] : 0;
+	*ret_idle = granted > *ret_held ? granted - *ret_held : 0;
+}
+
+static void log_refusal(struct request *r, struct itemlimit_place place)
 {
 	const struct session *s = r->key->attachment->session;
-	char at[PATH_MAX_BYTES + 1], of[PATH_MAX_BYTES + 1];
-	uint64_t now = manager_now();
+	char at[PATH_MAX_BYTES + 1], of[PATH_MAX_BYTES + 1], max_text[VALUE_TEXT_MAX];
+	uint64_t now = manager_now(), max, held, idle;
+	struct pool *p = place.pool;
 
 	if (p->refusal_logged_usec != 0 && now - p->refusal_logged_usec < REFUSAL_LOG_USEC) {
 		p->refusals_unlogged++;
@@ -82,21 +100,24 @@ static void log_refusal(struct request *r, struct pool *p)
 		log_warning("%s: %" PRIu64 " more refusals since the last line about one", at,
 			p->refusals_unlogged);
 	pool_path_into(r->key->attachment->pool, of, sizeof(of));
-	if (atomic_load(&p->counter.max) == COUNTER_MAX)
+	max = itemlimit_read(p, place.item);
+	find_figures(place, &held, &idle);
+	if (place.item == 0 && max == COUNTER_MAX)
 		log_warning("%s: refused %" PRIu64
 			    " bytes to pid %d (%s): an attachment holds at most %" PRIu64 " bytes",
 			of, r->need, (int)s->pid, s->name, WORD_BYTES_MAX);
 	else
 		log_warning("%s: refused %" PRIu64
-			    " bytes to pid %d (%s) in %s: memory.max of %s is %" PRIu64
-			    ", held %" PRIu64 ", idle %" PRIu64,
-			at, r->need, (int)s->pid, s->name, of, at, atomic_load(&p->counter.max),
-			p->sum.held, p->sum.stock);
+			    " bytes to pid %d (%s) in %s: %s%s.max of %s is %s, held %" PRIu64
+			    ", idle %" PRIu64,
+			at, r->need, (int)s->pid, s->name, of, place.item ? "stat." : "memory",
+			place.item ? s->manager->items.items[place.item].name : "", at,
+			value_format_limit(max, max_text), held, idle);
 	p->refusal_logged_usec = now;
 	p->refusals_unlogged = 0;
 }
 
-void request_refuse(struct request *r, struct pool *at, int status)
+void request_refuse(struct request *r, struct itemlimit_place at, int status)
 {
 	struct key *k = r->key;
 	unsigned lane = r->lane;
@@ -105,10 +126,8 @@ void request_refuse(struct request *r, struct pool *at, int status)
 	k->attachment->session->manager->stats.refusals++;
 	k->attachment->session->refused++;
 	k->attachment->refused++;
-	if (at) {
-		pool_count_event(at, POOL_OOM);
-		log_refusal(r, at);
-	}
+	pool_count_event(at.pool, POOL_OOM);
+	log_refusal(r, at);
 	row_answer(k, lane, seq, 0);
 	free_request(r);
 	send_answer(k, lane, seq, 0, status);
@@ -120,19 +139,20 @@ void request_refuse(struct request *r, struct pool *at, int status)
  * What may be given beyond the need: near a limit no more than each attachment below it could get
  * alike, and nothing while others wait.
  */
-static uint64_t spare(const struct pool *pool, uint64_t need)
+static uint64_t spare(const struct key *k, uint64_t need)
 {
+	struct itemlimit_place at = itemlimit_first(k->attachment->pool, k->item);
 	uint64_t most = UINT64_MAX;
 
-	for (const struct pool *p = pool; p; p = p->parent) {
-		uint64_t max = atomic_load(&p->counter.max), usage, share;
+	for (; at.pool; at = itemlimit_next(at, k->item)) {
+		uint64_t max = itemlimit_read(at.pool, at.item), usage, share;
 
-		if (p->queue)
+		if (queue_is_at(at))
 			return 0;
 		if (max == COUNTER_MAX)
 			continue;
-		usage = counter_read(&p->counter) + need;
-		share = usage < max ? (max - usage) / (p->n_members_below + 1) : 0;
+		usage = counter_read(itemlimit_counter(at)) + need;
+		share = usage < max ? (max - usage) / (at.pool->n_members_below + 1) : 0;
 		most = share < most ? share : most;
 	}
 	return most;
@@ -145,7 +165,7 @@ static uint64_t extra_for(struct key *k, uint64_t need, uint64_t room)
 	uint64_t batch = batch_next(&k->batch, manager_now(), c->batch, c->batch_max);
 	uint64_t there = word_bytes(atomic_load(&key_words(k)->reserve));
 	uint64_t extra = batch > there ? batch - there : 0;
-	uint64_t most = spare(k->attachment->pool, need);
+	uint64_t most = spare(k, need);
 
 	if (extra > most)
 		extra = most;
@@ -162,35 +182,31 @@ void request_ahead(struct session *s, const struct wire_ahead *m)
 	room = WORD_BYTES_MAX - ledger_read(k->row)->granted;
 	extra = extra_for(k, 0, room);
 	/* Less is not worth a trip; until a request brings more, it need not ask again. */
-	if (extra < s->manager->conf->batch / 2 ||
-		counter_try_charge(&k->attachment->pool->counter, extra, NULL) < 0)
+	if (extra < s->manager->conf->batch / 2 || key_try_charge(k, extra, NULL) < 0)
 		return;
 	s->manager->stats.grants++;
 	atomic_store(&key_words(k)->ahead, 0);
 	row_deposit(k, 0, 0, extra);
 }
 
-bool request_try(struct request *r, struct pool **ret_failed)
+bool request_try(struct request *r, struct itemlimit_place *ret_failed)
 {
-	struct pool *pool = r->key->attachment->pool;
 	uint64_t room = WORD_BYTES_MAX - ledger_read(r->key->row)->granted, extra = 0;
-	struct counter *failed;
 
 	if (r->need > room) {
-		*ret_failed = pool;
+		*ret_failed = (struct itemlimit_place){r->key->attachment->pool, 0};
 		return false;
 	}
 	if (!r->may_queue)
 		extra = extra_for(r->key, r->need, room - r->need);
-	if (extra > 0 && counter_try_charge(&pool->counter, r->need + extra, NULL) == 0) {
+	if (extra > 0 && key_try_charge(r->key, r->need + extra, NULL) == 0) {
 		grant(r, r->need + extra);
 		return true;
 	}
-	if (counter_try_charge(&pool->counter, r->need, &failed) == 0) {
+	if (key_try_charge(r->key, r->need, ret_failed) == 0) {
 		grant(r, r->need);
 		return true;
 	}
-	*ret_failed = pool_of_counter(failed);
 	return false;
 }
 
@@ -199,22 +215,24 @@ static void on_drained(void *userdata, uint64_t bytes);
 static void decide(struct request *r, bool drained_some)
 {
 	struct drain *d = r->key->attachment->session->manager->drain;
-	struct pool *failed;
+	struct itemlimit_place failed;
+	bool again;
 
 	if (request_try(r, &failed))
 		return;
 	if (!r->counted_max) {
-		pool_count_event(failed, POOL_MAX);
+		pool_count_event(failed.pool, POOL_MAX);
 		r->counted_max = true;
 	}
 	/* It has its place from now on; idle credit is taken back for the head. */
 	if (r->may_queue && queue_join(r, failed) == 0)
 		return;
-	if (failed == r->drained && (!drained_some || r->drains > EXTRA_DRAINS)) {
+	again = itemlimit_is_same(failed, r->drained);
+	if (again && (!drained_some || r->drains > EXTRA_DRAINS)) {
 		request_refuse(r, failed, -ENOMEM);
 		return;
 	}
-	r->drains = failed == r->drained ? r->drains + 1 : 1;
+	r->drains = again ? r->drains + 1 : 1;
 	r->drained = failed;
 	if (drain_start(d, failed, on_drained, r, &r->wait) < 0)
 		request_refuse(r, failed, -ENOMEM);
@@ -240,7 +258,7 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 {
 	struct key *k;
 	const struct ledger_copy *c;
-	struct pool *behind;
+	struct itemlimit_place behind = {NULL, 0};
 	struct request *r;
 	bool nowait;
 
@@ -282,8 +300,9 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		.nowait = nowait};
 	k->request[m->lane] = r;
 
-	behind = r->may_queue ? queue_above(k->attachment->pool) : NULL;
-	if (!behind || queue_join(r, behind) < 0)
+	if (r->may_queue)
+		behind = queue_above(itemlimit_first(k->attachment->pool, k->item), k->item);
+	if (!behind.pool || queue_join(r, behind) < 0)
 		decide(r, false);
 	else
 		queue_kick(s->manager);

@@ -3,11 +3,12 @@
 
 /*
  * Who gets how much: the answers to charge requests. A request is tried with a batch beyond its
- * need, then alone; over a limit, idle credit of the pool that refused is drained and it is tried
- * again; then it is refused, or waits in that pool's queue if it came with a deadline. A request
- * that waits never holds up the loop.
+ * need, then alone; over a limit, of a pool or of an item in a pool, the idle credit that counts
+ * there is drained and it is tried again; then it is refused, or waits in the queue of that limit if
+ * it came with a deadline. A request that waits never holds up the loop.
  */
 
+#include "core/itemlimit.h"
 #include "key.h"
 #include "manager.h"
 
@@ -20,7 +21,7 @@ struct request {
 	unsigned lane;
 	uint64_t seq, need, deadline_usec;
 	bool may_queue, nowait, counted_max;
-	struct pool *drained; /* where it failed last; only compared */
+	struct itemlimit_place drained; /* where it failed last; only compared */
 	unsigned drains;
 	struct drain_wait *wait;
 	struct queue *queue; /* NULL: in none */
@@ -32,12 +33,12 @@ bool request_handle(struct session *s, const struct wire_charge *m);
 /* An AHEAD of a live session: a batch into the key's reserve, if there is room for everybody. */
 void request_ahead(struct session *s, const struct wire_ahead *m);
 
-/* Grants it if it fits: true, and the request is gone. Else the pool that refuses in *ret_failed.
+/* Grants it if it fits: true, and the request is gone. Else the limit that refuses in *ret_failed.
  */
-bool request_try(struct request *r, struct pool **ret_failed);
+bool request_try(struct request *r, struct itemlimit_place *ret_failed);
 
 /* Answers it with the error; it was `at` that refused. The request is gone. */
-void request_refuse(struct request *r, struct pool *at, int status);
+void request_refuse(struct request *r, struct itemlimit_place at, int status);
 
 /* The requests of a key, of a session, are dropped without an answer. */
 void request_drop_key(struct key *k);

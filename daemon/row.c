@@ -4,11 +4,6 @@
 
 #include <stdatomic.h>
 
-static struct counter *counter_of(const struct key *k)
-{
-	return &k->attachment->pool->counter;
-}
-
 /* Shows the client what counts now. */
 static void publish(const struct key *k)
 {
@@ -88,7 +83,7 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	close_intent(c);
 	flip(k);
 	if (!done)
-		counter_uncharge(counter_of(k), bytes);
+		key_uncharge(k, bytes);
 	return done;
 }
 
@@ -118,7 +113,7 @@ static void fold(struct key *k, struct ledger_copy *c)
 	c->granted += owed;
 	if (forced + owed == 0)
 		return;
-	counter_charge(counter_of(k), forced + owed);
+	key_charge(k, forced + owed);
 	pool_count_event(k->attachment->pool, POOL_FORCE);
 }
 
@@ -176,7 +171,7 @@ uint64_t row_settle(struct key *k, bool taken)
 	}
 	close_intent(c);
 	flip(k);
-	counter_uncharge(counter_of(k), bytes);
+	key_uncharge(k, bytes);
 	attachment_count_overdraft(k->attachment, excess);
 	return bytes;
 }
@@ -204,5 +199,5 @@ void row_give_back(struct key *k, enum ledger_state state)
 		c->last[lane] = 0;
 	c->state = state;
 	flip(k);
-	counter_uncharge(counter_of(k), granted);
+	key_uncharge(k, granted);
 }

@@ -724,6 +724,15 @@ test_run() {
 	check "a charge with an item" soon has_key /tenants/b buffers 65536
 	check "it is held too" has_key /tenants/b held 65536
 	check "the parent has it" has_key /tenants buffers 65536
+	works "a limit of the item" set /tenants stat.buffers.max=96K
+	prints "it reads as it was set" 98304 get /tenants stat.buffers.max
+	fails 75 "/tenants/b: 64K does not fit: stat.buffers.max of /tenants is 96K, held 64K; end" \
+		"over the limit of the item" run --item buffers /tenants/b 64K -- true
+	works "without the item there is room" run /tenants/b 64K -- true
+	fails 1 "'x' is no value of stat.buffers.max" "a bad limit of an item" \
+		set /tenants stat.buffers.max=x
+	fails 1 "stat.hits.max" "an event has none" set /tenants stat.hits.max=1
+	works "no limit of the item" set /tenants stat.buffers.max=max
 	end_holder "$holder"
 	check "the item goes with the process" soon has_key /tenants buffers 0
 	fails 1 "there is no item 'frob'" "an unknown item" run --item frob /tenants/b 1K -- true

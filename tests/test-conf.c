@@ -439,6 +439,33 @@ static void test_override_export(void **state)
 	conf_free(c);
 }
 
+/* An item may be in a later file than the limit. */
+static void test_limits_of_items(void **state)
+{
+	struct conf *c;
+
+	(void)state;
+	put("f",
+		"[daemon]\nexport_files = memory.max stat.gpu.max\n"
+		"[pool a]\npath = /a\nstat.gpu.max = 1M\nstat.sock.max = 2M\n");
+	put("f.d/1.conf", "[pool a]\nstat.sock.max = 3M\n[stat gpu]\nunit = bytes\n");
+	c = load("f");
+	check_list(c->export_files, c->n_export_files, "memory.max stat.gpu.max");
+	assert_int_equal(c->pools[0].n_limits, 2);
+	assert_int_equal(conf_item_max(&c->pools[0], "gpu"), 1 << 20);
+	assert_int_equal(conf_item_max(&c->pools[0], "sock"), 3 << 20);
+	conf_free(c);
+
+	put("f.d/1.conf", "");
+	refuse("f", "f:2: [daemon] export_files: there is no item gpu; ", "name one");
+	put("f.d/1.conf", "[daemon]\nexport_files = memory.max\n");
+	refuse("f", "f:5: [pool a] stat.gpu.max: there is no item gpu; ", "name one");
+	put("f", "[pool a]\npath = /a\nstat.sok.max = 1M\n");
+	refuse("f", "f:3: [pool a] stat.sok.max: ", "no item sok, perhaps sock is meant;");
+	put("f", "[pool a]\npath = /a\nstat.alloc.max = 1M\n");
+	refuse("f", "f:3: [pool a] stat.alloc.max: ", "alloc is an event (built in)");
+}
+
 static void test_errors_across_files(void **state)
 {
 	(void)state;
@@ -613,6 +640,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_names_of_dropins, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_override, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_override_export, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_limits_of_items, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_errors_across_files, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_places, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_dropins_of_places, set_up, tear_down),

@@ -209,6 +209,12 @@ static void test_export_files(void **state)
 	refuse(f, "daemon", "export_files", "memory memory.stat", "\"memory\" is not accepted");
 	refuse(f, "daemon", "export_files", "memory.stat memory.max memory.stat", "each once");
 	refuse(f, "daemon", "export_files", "pool.drain", "cgroup.stat");
+	refuse(f, "daemon", "export_files", "stat.sock.min", "\"stat.sock.min\" is not");
+	refuse(f, "daemon", "export_files", "stat..max", "stat.ITEM.max");
+	refuse(f, "daemon", "export_files", "stat.sock.max stat.sock.max", "each once");
+	accept(f, "daemon", "export_files", "stat.sock.max memory.max stat.none.max");
+	assert_int_equal(c->n_export_files, 3);
+	assert_string_equal(c->export_files_where, "f:3");
 	refuse(f, "daemon", "export_files", "memory.stat, memory.max", "\"memory.stat,\"");
 	refuse(f, "daemon", "export_files", "memory.stat # x", "not with ' #'");
 }
@@ -284,6 +290,53 @@ static void test_pool(void **state)
 	assert_int_equal(p->max, 0);
 }
 
+static void test_limit(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_(freep) char *error = NULL;
+	char key[32];
+	struct conf_pool *p;
+
+	accept(f, "pool a", "stat.sock.max", "64M");
+	accept(f, "pool a", "stat.none.max", "0");
+	p = &f->conf->pools[0];
+	assert_int_equal(p->n_limits, 2);
+	assert_string_equal(p->limits[0].item, "sock");
+	assert_string_equal(p->limits[0].where, "f:3");
+	assert_int_equal(conf_item_max(p, "sock"), 64 << 20);
+	assert_int_equal(conf_item_max(p, "none"), 0);
+	assert_true(conf_item_max(p, "anon") == VALUE_MAX);
+	assert_true(p->max == VALUE_MAX);
+	/* another file's value replaces it, and so does another's "max" */
+	accept(f, "pool a", "stat.sock.max", "1M");
+	assert_int_equal(p->n_limits, 2);
+	assert_int_equal(conf_item_max(p, "sock"), 1 << 20);
+	accept(f, "pool a", "stat.sock.max", "max");
+	assert_true(conf_item_max(p, "sock") == VALUE_MAX);
+
+	refuse(f, "pool a", "stat.sock.max", "1GB", "\"1GB\" is not accepted; it takes bytes");
+	refuse(f, "pool a", "stat.sock.max", "", "the word max");
+	refuse(f, "pool a", "stat.sock.max", "1M # sockets", "not with ' #'");
+	refuse(f, "pool a", "stat.sock.min", "1M",
+		"unknown key; [pool] has: path memory.max stat.ITEM.max");
+	refuse(f, "pool a", "stat..max", "1M", "unknown key");
+	refuse(f, "daemon", "stat.sock.max", "1M", "unknown key");
+
+	/* once a section, for each item */
+	accept(f, "pool b", "stat.sock.max", "1M");
+	assert_int_equal(setting_apply(&f->setting, "pool b", "stat.anon.max", "1M", &error), 0);
+	assert_int_equal(
+		setting_apply(&f->setting, "pool b", "stat.sock.max", "1M", &error), -EINVAL);
+	assert_non_null(strstr(error, "[pool b] stat.sock.max: the section has this key already"));
+
+	/* no more than there can be items */
+	for (unsigned i = 0; i < ITEM_MAX; i++) {
+		snprintf(key, sizeof(key), "stat.i%u.max", i);
+		accept(f, "pool c", key, "1");
+	}
+	refuse(f, "pool c", "stat.more.max", "1", "at most 64 items");
+}
+
 static void test_unknown_key(void **state)
 {
 	struct fixture *f = *state;
@@ -338,6 +391,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stat, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_stat_of_built_in, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_pool, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_limit, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_key, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_section, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_again, set_up, tear_down),

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/itemlimit.h"
 #include "core/statfmt.h"
 #include "core/util.h"
 
@@ -221,6 +222,64 @@ static void test_bad_max_keeps_old(void **state)
 	assert_int_equal(f->a->version, version);
 }
 
+static uint64_t sum_granted(struct pool *p, uint32_t item)
+{
+	return item == 1 && p->parent ? 3000 : 0;
+}
+
+static void test_item_max(void **state)
+{
+	static const char *const none[] = {"stat.sock", "stat.sock.min", "stat..max", "stat.max",
+		"stat.sock.max ", "stat.soc.max", "stat.alloc.max", "stat.held.max", "sock.max",
+		"stat.abcdefghijklmnopqrstuvwxyz0123456789.max"};
+	struct fixture *f = *state;
+	uint32_t sock, number;
+	uint64_t version;
+
+	assert_int_equal(statfmt_access(f->a, "stat.sock.max"), 0);
+	assert_int_equal(item_define(&f->items, "sock", ITEM_GAUGE, NULL, NULL, &sock), 0);
+	assert_int_equal(item_define(&f->items, "alloc", ITEM_EVENT, NULL, NULL, &number), 0);
+	for (size_t i = 0; i < ELEMENTS(none); i++) {
+		_cleanup_(freep) char *text = NULL;
+
+		assert_int_equal(statfmt_access(f->a, none[i]), 0);
+		assert_int_equal(statfmt_read(f->a, none[i], &text), -ENOENT);
+		assert_int_equal(statfmt_write(f->a, none[i], "1"), -ENOENT);
+	}
+	assert_int_equal(statfmt_access(f->a, "stat.sock.max"), STATFMT_READ | STATFMT_WRITE);
+	assert_text(f->a, "stat.sock.max", "max\n");
+
+	/* Not before it is known what is granted. */
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "1M"), -EOPNOTSUPP);
+	assert_int_equal(f->a->items_set_at_run, 0);
+	f->tree->sum_granted = sum_granted;
+	version = f->a->version;
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", " 4K\n"), 0);
+	assert_text(f->a, "stat.sock.max", "4096\n");
+	assert_text(f->b, "stat.sock.max", "max\n");
+	assert_text(f->a, "memory.max", "max\n");
+	assert_true(f->a->version > version);
+	assert_int_equal(f->a->items_set_at_run, itemlimit_bit(sock));
+	assert_int_equal(f->a->set_at_run, 0);
+	assert_int_equal(itemlimit_try_charge(f->b, sock, 1097, NULL), -ENOMEM);
+	assert_int_equal(itemlimit_try_charge(f->b, sock, 1096, NULL), 0);
+	assert_int_equal(itemlimit_try_charge(f->b, 0, 1097, NULL), 0);
+
+	version = f->a->version;
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "4KB"), -EINVAL);
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "16E"), -ERANGE);
+	assert_text(f->a, "stat.sock.max", "4096\n");
+	assert_int_equal(f->a->version, version);
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "0"), 0);
+	assert_text(f->a, "stat.sock.max", "0\n");
+	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "max"), 0);
+	assert_text(f->a, "stat.sock.max", "max\n");
+	assert_int_equal(f->a->items_set_at_run, itemlimit_bit(sock));
+	assert_int_equal(itemlimit_try_charge(f->b, sock, 10000, NULL), 0);
+	itemlimit_uncharge(f->b, sock, 10000 + 1096);
+	itemlimit_uncharge(f->b, 0, 1097);
+}
+
 static void test_events(void **state)
 {
 	struct fixture *f = *state;
@@ -329,6 +388,7 @@ int main(void)
 		WITH_TREE(test_peak),
 		WITH_TREE(test_max),
 		WITH_TREE(test_bad_max_keeps_old),
+		WITH_TREE(test_item_max),
 		WITH_TREE(test_events),
 		WITH_TREE(test_stat),
 		WITH_TREE(test_cgroup_events),

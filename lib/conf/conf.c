@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 
 #include "core/util.h"
+#include "core/value.h"
 #include "measure.h"
+#include "nearest.h"
 #include "setting.h"
 
 /* An administrator's files mask those of this boot, and those mask a package's. */
@@ -73,12 +75,25 @@ static void free_list(char **list, size_t n)
 	free(list);
 }
 
+static void clear_pool(struct conf_pool *p)
+{
+	for (size_t i = 0; i < p->n_limits; i++) {
+		free(p->limits[i].item);
+		free(p->limits[i].where);
+	}
+	free(p->limits);
+	free(p->name);
+	free(p->path);
+	free(p->where);
+}
+
 struct conf *conf_free(struct conf *c)
 {
 	if (!c)
 		return NULL;
 	free_list(c->export, c->n_export);
 	free_list(c->export_files, c->n_export_files);
+	free(c->export_files_where);
 	for (size_t i = 0; i < c->n_items; i++) {
 		free(c->items[i].name);
 		free(c->items[i].unit);
@@ -86,14 +101,19 @@ struct conf *conf_free(struct conf *c)
 		free(c->items[i].where);
 	}
 	free(c->items);
-	for (size_t i = 0; i < c->n_pools; i++) {
-		free(c->pools[i].name);
-		free(c->pools[i].path);
-		free(c->pools[i].where);
-	}
+	for (size_t i = 0; i < c->n_pools; i++)
+		clear_pool(&c->pools[i]);
 	free(c->pools);
 	free(c);
 	return NULL;
+}
+
+uint64_t conf_item_max(const struct conf_pool *p, const char *item)
+{
+	for (size_t i = 0; i < p->n_limits; i++)
+		if (strcmp(p->limits[i].item, item) == 0)
+			return p->limits[i].max;
+	return VALUE_MAX;
 }
 
 static void conf_freep(struct conf **c)
@@ -321,12 +341,79 @@ static int fail_path(const struct conf_pool *p, const struct conf_pool *other, c
 		other->name, other->where);
 }
 
-/* A path may come from any of the files, so that what concerns paths waits for the last one. */
+static const struct conf_item *find_item(const struct conf *c, const char *name)
+{
+	for (size_t i = 0; i < c->n_items; i++)
+		if (strcmp(c->items[i].name, name) == 0)
+			return &c->items[i];
+	return NULL;
+}
+
+/* What has a limit must be a gauge. */
+static int check_gauge(
+	const struct conf *c, const char *name, const struct measure_place *at, char **ret_error)
+{
+	const struct conf_item *item = find_item(c, name);
+	struct nearest nearest = {.typed = name};
+
+	if (item && item->type == ITEM_GAUGE)
+		return 0;
+	if (item)
+		return measure_fail(at, ret_error,
+			"%s is an event (%s), and only gauges have limits; name a gauge", name,
+			item->where);
+	for (size_t i = 0; i < c->n_items; i++)
+		if (c->items[i].type == ITEM_GAUGE)
+			nearest_consider(&nearest, c->items[i].name);
+	return measure_fail(at, ret_error, "there is no item %s%s%s%s; name one that there is",
+		name, nearest.name ? ", perhaps " : "", nearest.name ? nearest.name : "",
+		nearest.name ? " is meant" : "");
+}
+
+static int check_limits(const struct conf *c, const struct conf_pool *p, char **ret_error)
+{
+	char section[CONF_SECTION_MAX + 1], key[CONF_LINE_MAX + 1];
+	int r = 0;
+
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	for (size_t i = 0; i < p->n_limits && r == 0; i++) {
+		struct measure_place at = {
+			.file = p->limits[i].where, .section = section, .key = key};
+
+		snprintf(key, sizeof(key), "stat.%s.max", p->limits[i].item);
+		r = check_gauge(c, p->limits[i].item, &at, ret_error);
+	}
+	return r;
+}
+
+static int check_export_files(const struct conf *c, char **ret_error)
+{
+	const struct measure_place at = {
+		.file = c->export_files_where, .section = "daemon", .key = "export_files"};
+	int r = 0;
+
+	for (size_t i = 0; i < c->n_export_files && r == 0; i++) {
+		char item[CONF_LINE_MAX + 1];
+
+		if (setting_is_item_max(c->export_files[i], item))
+			r = check_gauge(c, item, &at, ret_error);
+	}
+	return r;
+}
+
+/* A path, or an item, may come from any of the files, so that what concerns them waits for the last
+ * one. */
 static int finish_pools(struct conf *c, char **ret_error)
 {
-	for (size_t i = 0; i < c->n_pools; i++)
+	for (size_t i = 0; i < c->n_pools; i++) {
+		int r;
+
 		if (!c->pools[i].path)
 			return fail_path(&c->pools[i], NULL, ret_error);
+		r = check_limits(c, &c->pools[i], ret_error);
+		if (r < 0)
+			return r;
+	}
 	if (c->n_pools)
 		qsort(c->pools, c->n_pools, sizeof(*c->pools), compare_pools);
 	for (size_t i = 1; i < c->n_pools; i++)
@@ -350,6 +437,8 @@ int conf_load(const char *file, const char *root, struct conf **ret, char **ret_
 	if (r == 0)
 		r = read_dropins(&reader);
 	free_dropins(&reader);
+	if (r == 0)
+		r = check_export_files(conf, ret_error);
 	if (r == 0)
 		r = finish_pools(conf, ret_error);
 	if (r == 0)

@@ -22,11 +22,20 @@ struct conf_item {
 	char *where; /* "file:line" of its last section, or "built in"; for messages */
 };
 
+/* stat.<item>.max of a pool; every such item is a gauge of the configuration. */
+struct conf_limit {
+	char *item;
+	uint64_t max; /* VALUE_MAX: none */
+	char *where;  /* "file:line" */
+};
+
 struct conf_pool {
 	char *name; /* of the section: [pool NAME] */
 	char *path;
-	uint64_t max; /* VALUE_MAX: none */
-	char *where;  /* "file:line" of its path */
+	uint64_t max;              /* VALUE_MAX: none */
+	struct conf_limit *limits; /* n_limits of them, at most ITEM_MAX */
+	size_t n_limits;
+	char *where; /* "file:line" of its path */
 };
 
 struct conf {
@@ -41,6 +50,7 @@ struct conf {
 	size_t n_export;
 	char **export_files; /* n_export_files of them */
 	size_t n_export_files;
+	char *export_files_where; /* "file:line" */
 	struct conf_item *items;
 	size_t n_items;
 	struct conf_pool *pools; /* sorted by path */
@@ -63,6 +73,9 @@ int conf_load(const char *file, const char *root, struct conf **ret, char **ret_
  * free (events), export pattern "/ *" (without the blank), files memory.current memory.stat
  * memory.events. */
 int conf_new_default(struct conf **ret);
+
+/* What the pool's section says of the limit of an item; VALUE_MAX: none, or nothing. */
+uint64_t conf_item_max(const struct conf_pool *p, const char *item);
 
 /* Returns NULL. */
 struct conf *conf_free(struct conf *c);

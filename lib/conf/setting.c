@@ -21,7 +21,7 @@
 #define SECOND UINT64_C(1000000)
 #define HOUR (3600 * SECOND)
 
-/* What export_files may name, separated by blanks. */
+/* What export_files may name beside limits of items, separated by blanks. */
 #define FILES                                                                                      \
 	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
 	"cgroup.events cgroup.stat cgroup.procs pool.children pool.clients"
@@ -30,7 +30,7 @@ struct key {
 	enum section_kind kind;
 	const char *name;
 	const char *wants; /* what it takes, for the error about a bad value */
-	/* 0, -EINVAL (`wants` tells the user why) or -ENOMEM */
+	/* 0, -EINVAL (`wants` tells the user why), -EEXIST (again in the section) or -ENOMEM */
 	int (*set)(struct setting *s, const struct key *k, const char *value);
 	int (*parse)(const char *text, uint64_t *ret); /* set_number() */
 	uint64_t min, max;                             /* set_number(), both included */
@@ -112,6 +112,64 @@ static int set_path(struct setting *s, const struct key *k, const char *value)
 	return r < 0 ? r : set_text(s, k, value);
 }
 
+bool setting_is_item_max(const char *name, char ret_item[static CONF_LINE_MAX + 1])
+{
+	size_t n = strlen(name), prefix = strlen("stat."), suffix = strlen(".max");
+
+	if (n <= prefix + suffix || n > CONF_LINE_MAX || strncmp(name, "stat.", prefix) != 0 ||
+		strcmp(name + n - suffix, ".max") != 0)
+		return false;
+	n -= prefix + suffix;
+	memcpy(ret_item, name + prefix, n);
+	ret_item[n] = '\0';
+	return true;
+}
+
+/* Whether there is such an item shows only when all is read. */
+static int find_limit(struct conf_pool *p, const char *item, size_t *ret)
+{
+	struct conf_limit *limits;
+	size_t i = 0;
+
+	while (i < p->n_limits && strcmp(p->limits[i].item, item) != 0)
+		i++;
+	if (i == ITEM_MAX)
+		return -EINVAL;
+	if (i == p->n_limits) {
+		limits = reallocarray(p->limits, i + 1, sizeof(*limits));
+		if (!limits)
+			return -ENOMEM;
+		p->limits = limits;
+		limits[i] = (struct conf_limit){.item = strdup(item)};
+		if (!limits[i].item)
+			return -ENOMEM;
+		p->n_limits++;
+	}
+	*ret = i;
+	return 0;
+}
+
+static int set_limit(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf_pool *p = s->target;
+	char item[CONF_LINE_MAX + 1];
+	uint64_t max, bit;
+	size_t i;
+	int r;
+
+	if (!setting_is_item_max(s->key, item) || value_parse_limit(value, &max) < 0)
+		return -EINVAL;
+	r = find_limit(p, item, &i);
+	if (r < 0)
+		return r;
+	bit = UINT64_C(1) << i;
+	if (s->seen_limits & bit)
+		return -EEXIST;
+	s->seen_limits |= bit;
+	p->limits[i].max = max;
+	return section_where(s->file, s->line, &p->limits[i].where);
+}
+
 static void clear_list(char ***list, size_t *n)
 {
 	for (size_t i = 0; i < *n; i++)
@@ -162,6 +220,17 @@ static bool has_word(const char *words, const char *word, size_t n)
 	return false;
 }
 
+static bool is_file(const char *word, size_t n)
+{
+	char name[CONF_LINE_MAX + 1], item[CONF_LINE_MAX + 1];
+
+	if (n >= sizeof(name))
+		return false;
+	memcpy(name, word, n);
+	name[n] = '\0';
+	return has_word(FILES, word, n) || setting_is_item_max(name, item);
+}
+
 static int set_export_files(struct setting *s, const struct key *k _unused_, const char *value)
 {
 	struct conf *c = s->conf;
@@ -177,14 +246,16 @@ static int set_export_files(struct setting *s, const struct key *k _unused_, con
 			again = has_word(c->export_files[i], word, n);
 		s->bad = word;
 		s->bad_size = n;
-		if (again || !has_word(FILES, word, n))
+		if (again || !is_file(word, n))
 			return -EINVAL;
 		r = add_to_list(&c->export_files, &c->n_export_files, word, n);
 		if (r < 0)
 			return r;
 		word += n;
 	}
-	return c->n_export_files ? 0 : -EINVAL;
+	if (c->n_export_files == 0)
+		return -EINVAL;
+	return section_where(s->file, s->line, &c->export_files_where);
 }
 
 #define MEMBER(type, member)                                                                       \
@@ -250,7 +321,7 @@ static const struct key keys[] = {
 	{
 		.kind = SECTION_DAEMON,
 		.name = "export_files",
-		.wants = "names separated by blanks, each once, of: " FILES,
+		.wants = "names separated by blanks, each once, of: " FILES " stat.ITEM.max",
 		.set = set_export_files,
 	},
 	{
@@ -298,7 +369,25 @@ static const struct key keys[] = {
 		.max = UINT64_MAX,
 		MEMBER(conf_pool, max),
 	},
+	{
+		.kind = SECTION_POOL,
+		.name = "stat.ITEM.max",
+		.wants = "bytes such as 64M or 1G, or the word max, for at most 64 items",
+		.set = set_limit,
+		.repeatable = true,
+	},
 };
+
+static bool is_meant(const struct key *k, enum section_kind kind, const char *key)
+{
+	char item[CONF_LINE_MAX + 1];
+
+	if (k->kind != kind)
+		return false;
+	if (k->set == set_limit)
+		return setting_is_item_max(key, item);
+	return strcmp(k->name, key) == 0;
+}
 
 static int fail_unknown_key(const struct setting *s, const char *key, char **ret_error)
 {
@@ -320,7 +409,7 @@ static int fail_unknown_key(const struct setting *s, const char *key, char **ret
 static int fail_value(
 	const struct setting *s, const struct key *k, const char *value, char **ret_error)
 {
-	struct measure_place at = {s->file, s->line, s->section, k->name};
+	struct measure_place at = {s->file, s->line, s->section, s->key};
 
 	if (find_hash(value))
 		return measure_fail(&at, ret_error,
@@ -350,20 +439,21 @@ int setting_apply(struct setting *s, const char *section, const char *key, const
 		if (r < 0)
 			return r;
 		snprintf(s->section, sizeof(s->section), "%s", section);
-		s->seen = 0;
+		s->seen = s->seen_limits = 0;
 	}
-	while (i < ELEMENTS(keys) && (keys[i].kind != s->kind || strcmp(keys[i].name, key) != 0))
+	while (i < ELEMENTS(keys) && !is_meant(&keys[i], s->kind, key))
 		i++;
 	if (i == ELEMENTS(keys))
 		return fail_unknown_key(s, key, ret_error);
+	s->key = key;
 	s->again = s->seen & (UINT64_C(1) << i);
-	at = (struct measure_place){s->file, s->line, s->section, key};
-	if (s->again && !keys[i].repeatable)
-		return measure_fail(&at, ret_error,
-			"the section has this key already; remove one of the two lines");
 	s->seen |= UINT64_C(1) << i;
 	s->bad = value;
 	s->bad_size = strlen(value);
-	r = keys[i].set(s, &keys[i], value);
+	r = s->again && !keys[i].repeatable ? -EEXIST : keys[i].set(s, &keys[i], value);
+	at = (struct measure_place){s->file, s->line, s->section, key};
+	if (r == -EEXIST)
+		return measure_fail(&at, ret_error,
+			"the section has this key already; remove one of the two lines");
 	return r == -EINVAL ? fail_value(s, &keys[i], value, ret_error) : r;
 }

@@ -21,11 +21,17 @@ struct setting {
 	char section[CONF_SECTION_MAX + 1]; /* the section in force, "" before the first */
 	enum section_kind kind;             /* of that section */
 	void *target;                       /* the conf, conf_item or conf_pool that it fills */
-	uint64_t seen;   /* keys of that section, bits by their place in the table of keys */
-	bool again;      /* the key that is applied is among them */
-	const char *bad; /* the part of a value that was refused */
+	const char *key;                    /* that is applied */
+	uint64_t seen;        /* keys of that section, bits by their place in the table of keys */
+	uint64_t seen_limits; /* limits of items there, bits by their place in the conf_pool */
+	bool again;           /* the key that is applied is among them */
+	const char *bad;      /* the part of a value that was refused */
 	size_t bad_size;
 };
+
+/* Whether that is the name of the file, and of the key, stat.<item>.max, of whatever item; its name
+ * then in ret_item. */
+bool setting_is_item_max(const char *name, char ret_item[static CONF_LINE_MAX + 1]);
 
 void setting_begin(struct setting *s, struct conf *conf, const char *file);
 

@@ -11,7 +11,8 @@
  * limit would show both.
  *
  * Whoever waits at a level has raised usage below it only, and those it waits for have passed it:
- * the highest one waits for nobody. Uncharging never waits.
+ * the highest one waits for nobody. That holds for two paths too, where the second one begins above
+ * the root of the first. Uncharging never waits.
  */
 
 #include <errno.h>
@@ -113,6 +114,24 @@ static struct counter *enter_all(struct counter *c, uint64_t n)
 	return level;
 }
 
+static struct counter *enter_both(struct counter *first, struct counter *second, uint64_t n)
+{
+	struct counter *failed = enter_all(first, n);
+
+	if (failed)
+		return failed;
+	failed = enter_all(second, n);
+	if (failed)
+		lower_usage(first, NULL, n);
+	return failed;
+}
+
+static void decide_all(struct counter *c, uint64_t n)
+{
+	for (; c; c = c->parent)
+		decide(c, n);
+}
+
 /* Lowers decided by n, or by all there is; returns by how much. */
 static uint64_t take_decided(struct counter *c, uint64_t n)
 {
@@ -122,6 +141,30 @@ static uint64_t take_decided(struct counter *c, uint64_t n)
 		take = n < decided ? n : decided;
 	while (!atomic_compare_exchange_weak(&c->decided, &decided, decided - take));
 	return take;
+}
+
+/* What the levels of a path from `from` on are yet to lower their usage by. */
+struct taken {
+	struct counter *from;
+	uint64_t bytes;
+};
+
+/* Lowers decided at every level; returns the largest excess. */
+static uint64_t take_decided_all(struct taken *t, uint64_t n)
+{
+	uint64_t excess = 0;
+
+	for (struct counter *c = t->from; c; c = c->parent) {
+		uint64_t take = take_decided(c, n);
+
+		if (take != t->bytes) {
+			lower_usage(t->from, c, t->bytes);
+			*t = (struct taken){c, take};
+		}
+		if (n - take > excess)
+			excess = n - take;
+	}
+	return excess;
 }
 
 void counter_init(struct counter *c, struct counter *parent)
@@ -141,14 +184,22 @@ uint64_t counter_read(const struct counter *c)
 
 int counter_try_charge(struct counter *c, uint64_t n, struct counter **ret_failed)
 {
+	return counter_try_charge_both(c, NULL, n, ret_failed);
+}
+
+int counter_try_charge_both(
+	struct counter *first, struct counter *second, uint64_t n, struct counter **ret_failed)
+{
 	struct counter *failed;
 
 	if (n == 0)
 		return 0;
 
-	failed = find_refusing(c, n);
+	failed = find_refusing(first, n);
 	if (!failed)
-		failed = enter_all(c, n);
+		failed = find_refusing(second, n);
+	if (!failed)
+		failed = enter_both(first, second, n);
 	if (failed) {
 		atomic_fetch_add(&failed->failcnt, 1);
 		if (ret_failed)
@@ -156,8 +207,8 @@ int counter_try_charge(struct counter *c, uint64_t n, struct counter **ret_faile
 		return -ENOMEM;
 	}
 
-	for (; c; c = c->parent)
-		decide(c, n);
+	decide_all(first, n);
+	decide_all(second, n);
 	return 0;
 }
 
@@ -175,23 +226,17 @@ void counter_charge(struct counter *c, uint64_t n)
 
 uint64_t counter_uncharge(struct counter *c, uint64_t n)
 {
-	struct counter *from = c; /* the levels from here to c are yet to lower their usage ... */
-	uint64_t taken = n;       /* ... by this */
-	uint64_t excess = 0;
+	return counter_uncharge_both(c, NULL, n);
+}
 
-	for (; c; c = c->parent) {
-		uint64_t take = take_decided(c, n);
+uint64_t counter_uncharge_both(struct counter *first, struct counter *second, uint64_t n)
+{
+	struct taken a = {first, n}, b = {second, n};
+	uint64_t excess = take_decided_all(&a, n), other = take_decided_all(&b, n);
 
-		if (take != taken) {
-			lower_usage(from, c, taken);
-			from = c;
-			taken = take;
-		}
-		if (n - take > excess)
-			excess = n - take;
-	}
-	lower_usage(from, NULL, taken);
-	return excess;
+	lower_usage(a.from, NULL, a.bytes);
+	lower_usage(b.from, NULL, b.bytes);
+	return excess > other ? excess : other;
 }
 
 uint64_t counter_headroom(const struct counter *c)

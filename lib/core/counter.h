@@ -19,7 +19,7 @@
 #define COUNTER_MAX UINT64_MAX /* no limit */
 
 struct counter {
-	struct counter *parent;   /* NULL at the root; set once */
+	struct counter *parent;   /* NULL at the root; changed only while nobody charges */
 	_Atomic uint64_t usage;   /* bytes granted, those that may still be rolled back included */
 	_Atomic uint64_t decided; /* the part of it that may not; never above usage */
 	_Atomic uint64_t max;     /* COUNTER_MAX: none */
@@ -44,6 +44,15 @@ void counter_charge(struct counter *c, uint64_t n);
 /* Gives n bytes back along the path. More than was charged leaves 0 at that node, never a wrapped
  * number; returns the largest such excess (0 in a correct program). */
 uint64_t counter_uncharge(struct counter *c, uint64_t n);
+
+/*
+ * The same for two paths at once, as if they were one: both are charged or neither, and no peak
+ * shows what was not charged to both. A path that is NULL is none. No counter is in both of them,
+ * and all who charge two paths that are also another's two name them in the same order.
+ */
+int counter_try_charge_both(
+	struct counter *first, struct counter *second, uint64_t n, struct counter **ret_failed);
+uint64_t counter_uncharge_both(struct counter *first, struct counter *second, uint64_t n);
 
 /* Least of max - usage over c and its ancestors, 0 where the usage exceeds a lowered limit;
  * COUNTER_MAX without any limit. */

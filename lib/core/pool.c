@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "itemlimit.h"
 #include "path.h"
 #include "util.h"
 
@@ -130,6 +131,7 @@ static void drop(struct pool *p)
 		parent->n_children--;
 		count_upwards(parent, -1, 0);
 	}
+	itemlimit_clear(p);
 	p->in_tree = false;
 	p->tree->n_pools--;
 	pool_unref(p);

@@ -33,6 +33,8 @@ enum pool_event {
 
 extern const char *const pool_event_names[POOL_EVENTS];
 
+struct itemlimit;
+
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
 };
@@ -49,7 +51,9 @@ struct pool {
 	bool in_tree;
 	bool configured; /* a section of the configuration names it */
 	uint32_t set_at_run;
+	uint64_t items_set_at_run; /* the same for limits of items: itemlimit_bit() */
 	struct counter counter;
+	struct itemlimit *itemlimits;       /* itemlimit.h: limits of items that are set here */
 	uint64_t events[POOL_EVENTS];       /* this subtree */
 	uint64_t events_local[POOL_EVENTS]; /* this pool alone */
 	uint64_t version;   /* raised whenever something that a file shows may have changed */
@@ -71,6 +75,9 @@ struct pool {
 struct pool_tree {
 	struct pool *root;
 	struct item_table *items; /* not owned */
+	/* From whoever serves the tree: the bytes that are granted with the item in the subtree. A
+	 * limit of an item can be set only where this is known. */
+	uint64_t (*sum_granted)(struct pool *p, uint32_t item);
 	uint64_t last_id;
 	uint64_t n_pools;
 };

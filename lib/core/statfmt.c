@@ -3,7 +3,8 @@
 /*
  * Every file that the engine itself can answer is one row of a table: its name, what may be done
  * with it, and how. Whoever lists, checks or serves files asks the table, so that a file cannot be
- * known in one place and forgotten in another.
+ * known in one place and forgotten in another. Beside it there is one file for each gauge of the
+ * table of items: stat.<item>.max.
  */
 
 #include "statfmt.h"
@@ -13,8 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "itemlimit.h"
 #include "util.h"
 #include "value.h"
+
+#define ITEM_PREFIX "stat."
+#define ITEM_SUFFIX ".max"
 
 _Static_assert(VALUE_MAX == COUNTER_MAX, "the word max means no limit");
 
@@ -131,6 +136,49 @@ static const struct file files[] = {
 	{"pool.children", STATFMT_READ, read_children, NULL},
 };
 
+/* The gauge whose limit the file is; 0: it is none. */
+static uint32_t find_limited_item(const struct pool *p, const char *file)
+{
+	const struct item_table *items = p->tree->items;
+	size_t prefix = strlen(ITEM_PREFIX), suffix = strlen(ITEM_SUFFIX), n = strlen(file);
+	char name[ITEM_NAME_MAX + 1];
+	uint32_t item;
+
+	if (n <= prefix + suffix || n - prefix - suffix > ITEM_NAME_MAX ||
+		memcmp(file, ITEM_PREFIX, prefix) != 0 ||
+		strcmp(file + n - suffix, ITEM_SUFFIX) != 0)
+		return 0;
+	n -= prefix + suffix;
+	memcpy(name, file + prefix, n);
+	name[n] = '\0';
+	if (item_lookup(items, name, &item) < 0 || items->items[item].type != ITEM_GAUGE)
+		return 0;
+	return item;
+}
+
+static void read_item_max(const struct pool *p, uint32_t item, FILE *f)
+{
+	char text[VALUE_TEXT_MAX];
+
+	fprintf(f, "%s\n", value_format_limit(itemlimit_read(p, item), text));
+}
+
+static int write_item_max(struct pool *p, uint32_t item, const char *value)
+{
+	uint64_t max;
+	int r;
+
+	r = value_parse_limit(value, &max);
+	if (r < 0)
+		return r;
+	r = itemlimit_set(p, item, max);
+	if (r < 0)
+		return r;
+	p->items_set_at_run |= itemlimit_bit(item);
+	p->version++;
+	return 0;
+}
+
 static const struct file *find_file(const char *name)
 {
 	for (size_t i = 0; i < ELEMENTS(files); i++)
@@ -139,30 +187,36 @@ static const struct file *find_file(const char *name)
 	return NULL;
 }
 
-unsigned statfmt_access(const struct pool *p _unused_, const char *file)
+unsigned statfmt_access(const struct pool *p, const char *file)
 {
 	const struct file *found = find_file(file);
 
-	return found ? found->access : 0;
+	if (!found)
+		return find_limited_item(p, file) ? STATFMT_READ | STATFMT_WRITE : 0;
+	return found->access;
 }
 
 int statfmt_read(const struct pool *p, const char *file, char **ret_text)
 {
 	const struct file *found = find_file(file);
+	uint32_t item = found ? 0 : find_limited_item(p, file);
 	_cleanup_(freep) char *text = NULL;
 	bool failed;
 	size_t size;
 	FILE *f;
 
-	if (!found)
+	if (!found && !item)
 		return -ENOENT;
-	if (!(found->access & STATFMT_READ))
+	if (found && !(found->access & STATFMT_READ))
 		return -EACCES;
 
 	f = open_memstream(&text, &size);
 	if (!f)
 		return -ENOMEM;
-	found->read(p, f);
+	if (found)
+		found->read(p, f);
+	else
+		read_item_max(p, item, f);
 	failed = ferror(f);
 	failed |= fclose(f) != 0;
 	if (failed)
@@ -174,7 +228,10 @@ int statfmt_read(const struct pool *p, const char *file, char **ret_text)
 int statfmt_write(struct pool *p, const char *file, const char *value)
 {
 	const struct file *found = find_file(file);
+	uint32_t item = found ? 0 : find_limited_item(p, file);
 
+	if (item)
+		return write_item_max(p, item, value);
 	if (!found)
 		return -ENOENT;
 	if (!(found->access & STATFMT_WRITE))

@@ -22,5 +22,5 @@ unsigned statfmt_access(const struct pool *p, const char *file);
 int statfmt_read(const struct pool *p, const char *file, char **ret_text);
 
 /* Sets a value. -ENOENT; -EACCES: it cannot be written; -EINVAL, -ERANGE: bad value, the old one
- * stays. A written limit is marked in set_at_run. */
+ * stays; what itemlimit_set() says. A written limit is marked in set_at_run, items_set_at_run. */
 int statfmt_write(struct pool *p, const char *file, const char *value);

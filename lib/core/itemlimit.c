@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Few pools limit an item, so each has a list of its own, and the counter that a charge meets first
+ * is looked for along the way to the root. What is set or removed changes the parent of those
+ * counters in the subtree that have no other one between.
+ */
+
+#include "itemlimit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "util.h"
+
+static struct itemlimit *find(const struct pool *p, uint32_t item)
+{
+	struct itemlimit *l = p->itemlimits;
+
+	while (l && l->item != item)
+		l = l->next;
+	return l;
+}
+
+/* The counter of the item at p or at the nearest pool above that has one; NULL: none. */
+static struct counter *nearest(const struct pool *p, uint32_t item)
+{
+	if (item == 0)
+		return NULL;
+	for (; p; p = p->parent) {
+		struct itemlimit *l = find(p, item);
+
+		if (l)
+			return &l->counter;
+	}
+	return NULL;
+}
+
+/* Gives counters of the item below p that have this parent another one. */
+static void relink(struct pool *p, uint32_t item, const struct counter *from, struct counter *to)
+{
+	for (struct pool *below = p; (below = pool_next_preorder(below, p));) {
+		struct itemlimit *l = find(below, item);
+
+		if (l && l->counter.parent == from)
+			l->counter.parent = to;
+	}
+}
+
+static void remove_from(struct itemlimit **at)
+{
+	struct itemlimit *l = *at;
+
+	relink(l->pool, l->item, &l->counter, l->counter.parent);
+	*at = l->next;
+	free(l);
+}
+
+static void remove_item(struct pool *p, uint32_t item)
+{
+	struct itemlimit **at = &p->itemlimits;
+
+	while (*at && (*at)->item != item)
+		at = &(*at)->next;
+	if (*at)
+		remove_from(at);
+}
+
+int itemlimit_prepare(struct pool *p, uint32_t item)
+{
+	struct counter *above = nearest(p, item);
+	struct itemlimit *l;
+
+	if (find(p, item))
+		return 0;
+	if (!p->in_tree)
+		return -ENOENT;
+	if (!p->tree->sum_granted)
+		return -EOPNOTSUPP;
+	l = malloc(sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->pool = p;
+	l->item = item;
+	counter_init(&l->counter, NULL);
+	/* Before it has a parent, which knows of these bytes already. */
+	counter_charge(&l->counter, p->tree->sum_granted(p, item));
+	l->counter.parent = above;
+	relink(p, item, above, &l->counter);
+	l->next = p->itemlimits;
+	p->itemlimits = l;
+	return 0;
+}
+
+int itemlimit_set(struct pool *p, uint32_t item, uint64_t max)
+{
+	int r;
+
+	if (max == COUNTER_MAX) {
+		remove_item(p, item);
+		return 0;
+	}
+	r = itemlimit_prepare(p, item);
+	if (r < 0)
+		return r;
+	counter_set_max(&find(p, item)->counter, max);
+	return 0;
+}
+
+void itemlimit_clear(struct pool *p)
+{
+	while (p->itemlimits)
+		remove_from(&p->itemlimits);
+}
+
+struct counter *itemlimit_counter(struct itemlimit_place at)
+{
+	struct itemlimit *l;
+
+	if (at.item == 0)
+		return &at.pool->counter;
+	l = find(at.pool, at.item);
+	return l ? &l->counter : NULL;
+}
+
+uint64_t itemlimit_read(const struct pool *p, uint32_t item)
+{
+	const struct itemlimit *l = find(p, item);
+
+	if (item == 0)
+		return atomic_load(&p->counter.max);
+	return l ? atomic_load(&l->counter.max) : COUNTER_MAX;
+}
+
+/* Whose counter it is: one of the item's, from `own` up, or a pool's. */
+static struct itemlimit_place place_of(struct counter *c, const struct counter *own)
+{
+	struct itemlimit *l;
+
+	while (own && own != c)
+		own = own->parent;
+	if (!own)
+		return (struct itemlimit_place){pool_of_counter(c), 0};
+	l = container_of(c, struct itemlimit, counter);
+	return (struct itemlimit_place){l->pool, l->item};
+}
+
+int itemlimit_try_charge(
+	struct pool *p, uint32_t item, uint64_t n, struct itemlimit_place *ret_failed)
+{
+	struct counter *own = nearest(p, item), *failed;
+	int r = counter_try_charge_both(own, &p->counter, n, &failed);
+
+	if (r < 0 && ret_failed)
+		*ret_failed = place_of(failed, own);
+	return r;
+}
+
+void itemlimit_charge(struct pool *p, uint32_t item, uint64_t n)
+{
+	counter_charge(nearest(p, item), n);
+	counter_charge(&p->counter, n);
+}
+
+uint64_t itemlimit_uncharge(struct pool *p, uint32_t item, uint64_t n)
+{
+	return counter_uncharge_both(nearest(p, item), &p->counter, n);
+}
