@@ -2,9 +2,11 @@
 
 #include "credit.h"
 
-static struct counter *counter_of(const struct engine_key *k)
+#include "core/itemlimit.h"
+
+static void uncharge(const struct engine_key *k, uint64_t bytes)
 {
-	return &k->attachment->pool->counter;
+	itemlimit_uncharge(k->attachment->pool, k->item, bytes);
 }
 
 uint64_t credit_batch(const struct engine_key *k)
@@ -53,7 +55,7 @@ bool credit_deposit(struct engine_key *k, uint64_t bytes)
 	if (segment_reserve_give(words, k->number, bytes, parity) == 0)
 		return true;
 	set_granted(k, k->granted - bytes);
-	counter_uncharge(counter_of(k), bytes);
+	uncharge(k, bytes);
 	return false;
 }
 
@@ -82,7 +84,7 @@ void credit_fold(struct engine_key *k)
 	bytes += growth(&words->debt, &k->previous_debt, credit_room(k) - bytes);
 	if (bytes == 0)
 		return;
-	counter_charge(counter_of(k), bytes);
+	itemlimit_charge(k->attachment->pool, k->item, bytes);
 	pool_count_event(k->attachment->pool, POOL_FORCE);
 	credit_grant(k, bytes);
 }
@@ -107,7 +109,7 @@ uint64_t credit_return(struct engine_key *k, uint64_t bytes)
 	credit_fold(k);
 	back = bytes < k->granted ? bytes : k->granted;
 	set_granted(k, k->granted - back);
-	counter_uncharge(counter_of(k), back);
+	uncharge(k, back);
 	credit_count_overdraft(k->attachment, bytes - back);
 	return back;
 }
@@ -137,5 +139,5 @@ void credit_give_back(struct engine_key *k)
 		k->answer[lane].amount = 0;
 	k->granted = 0;
 	publish(k, 0);
-	counter_uncharge(counter_of(k), granted);
+	uncharge(k, granted);
 }

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "conf/cpus.h"
+#include "core/itemlimit.h"
 #include "core/util.h"
 
 uint64_t engine_now(void)
@@ -57,6 +58,29 @@ static int load_conf(struct embedded *e, const char *config)
 	return config ? conf_load(config, "", &e->conf, &error) : conf_new_default(&e->conf);
 }
 
+static uint64_t sum_of_members(const struct pool *p, uint32_t item)
+{
+	const struct pool_member *m;
+	const struct engine_key *k;
+	uint64_t sum = 0;
+
+	TAILQ_FOREACH (m, &p->members, entry)
+		TAILQ_FOREACH (k, &((const struct engine_attachment *)(const void *)m)->keys, entry)
+			if (k->item == item)
+				sum += k->granted;
+	return sum;
+}
+
+/* What the subtree's keys of the item were granted. */
+static uint64_t sum_granted(struct pool *root, uint32_t item)
+{
+	uint64_t sum = 0;
+
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+		sum += sum_of_members(p, item);
+	return sum;
+}
+
 static int apply_conf(struct embedded *e)
 {
 	const struct conf *c = e->conf;
@@ -78,6 +102,11 @@ static int apply_conf(struct embedded *e)
 			return r;
 		p->configured = true;
 		counter_set_max(&p->counter, c->pools[i].max);
+		for (uint32_t item = 1; r >= 0 && item <= e->items.n; item++)
+			r = itemlimit_set(
+				p, item, conf_item_max(&c->pools[i], e->items.items[item].name));
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
@@ -105,8 +134,10 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 	r = e->quiet ? load_conf(e, config) : -ENOMEM;
 	if (r >= 0)
 		r = pool_tree_new(&e->items, &e->tree);
-	if (r >= 0)
+	if (r >= 0) {
+		e->tree->sum_granted = sum_granted;
 		r = apply_conf(e);
+	}
 	if (r < 0) {
 		engine_free(e);
 		return r;

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "answer.h"
+#include "core/itemlimit.h"
 #include "credit.h"
 #include "idle.h"
 
@@ -155,19 +156,20 @@ static void refuse(struct grant_request *r, struct pool *at, int status)
 static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
 {
 	uint64_t there = word_bytes(atomic_load(&engine_words(k)->reserve));
+	struct itemlimit_place at = itemlimit_first(k->attachment->pool, k->item);
 	uint64_t most = credit_room(k);
 
 	batch = batch > there ? batch - there : 0;
 	most = need < most ? most - need : 0;
-	for (const struct pool *p = k->attachment->pool; p; p = p->parent) {
-		uint64_t max = atomic_load(&p->counter.max), usage, share;
+	for (; at.pool; at = itemlimit_next(at, k->item)) {
+		uint64_t max = itemlimit_read(at.pool, at.item), usage, share;
 
-		if (p->queue)
+		if (at.pool->queue)
 			return 0;
 		if (max == COUNTER_MAX)
 			continue;
-		usage = counter_read(&p->counter) + need;
-		share = usage < max ? (max - usage) / (p->n_members_below + 1) : 0;
+		usage = counter_read(itemlimit_counter(at)) + need;
+		share = usage < max ? (max - usage) / (at.pool->n_members_below + 1) : 0;
 		most = share < most ? share : most;
 	}
 	return batch < most ? batch : most;
@@ -186,34 +188,40 @@ static bool try_grant(struct grant_request *r, struct pool **ret_failed)
 {
 	struct pool *pool = r->key->attachment->pool;
 	uint64_t extra = spare(r->key, r->need, r->batch);
-	struct counter *failed;
+	struct itemlimit_place failed;
 
 	if (r->need > credit_room(r->key)) {
 		*ret_failed = pool;
 		return false;
 	}
-	if (extra > 0 && counter_try_charge(&pool->counter, r->need + extra, NULL) == 0) {
+	if (extra > 0 && itemlimit_try_charge(pool, r->key->item, r->need + extra, NULL) == 0) {
 		grant(r, r->need + extra);
 		return true;
 	}
-	if (counter_try_charge(&pool->counter, r->need, &failed) == 0) {
+	if (itemlimit_try_charge(pool, r->key->item, r->need, &failed) == 0) {
 		grant(r, r->need);
 		return true;
 	}
-	*ret_failed = pool_of_counter(failed);
+	*ret_failed = failed.pool;
 	return false;
 }
 
-/* The lowest pool from the request's up to where it waits at which it does not fit; NULL: none. */
+/* The lowest pool from the request's up to where it waits at which it does not fit, under whichever
+ * limit; NULL: none. */
 static struct pool *blocked_at(const struct grant_request *r)
 {
-	struct pool *p = r->key->attachment->pool;
+	uint32_t item = r->key->item;
+	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
 
-	for (; p; p = p == r->at ? NULL : p->parent) {
-		uint64_t max = atomic_load(&p->counter.max), usage = counter_read(&p->counter);
+	for (; at.pool && at.pool != r->at->parent; at = itemlimit_next(at, item)) {
+		const struct counter *c = itemlimit_counter(at);
 
-		if (usage > max || r->need > max - usage)
-			return p;
+		if (c) {
+			uint64_t max = atomic_load(&c->max), usage = counter_read(c);
+
+			if (usage > max || r->need > max - usage)
+				return at.pool;
+		}
 	}
 	return NULL;
 }
@@ -344,7 +352,7 @@ void grant_ahead(struct engine_key *k)
 
 	/* Less is not worth it; until a request brings more, it need not ask again. */
 	if (extra < k->attachment->engine->conf->batch / 2 ||
-		counter_try_charge(&k->attachment->pool->counter, extra, NULL) < 0)
+		itemlimit_try_charge(k->attachment->pool, k->item, extra, NULL) < 0)
 		return;
 	atomic_store(&engine_words(k)->ahead, 0);
 	credit_deposit(k, extra);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/itemlimit.h"
 #include "credit.h"
 
 /* ------------------------------------------------------------------ slots */
@@ -174,7 +175,14 @@ uint64_t idle_drain(struct embedded *e, struct pool *pool)
 
 void idle_drain_above_limit(struct embedded *e, struct pool *pool)
 {
-	if (counter_read(&pool->counter) > atomic_load(&pool->counter.max))
+	bool above = false;
+
+	for (uint32_t item = 0; item <= e->items.n && !above; item++) {
+		const struct counter *c = itemlimit_counter((struct itemlimit_place){pool, item});
+
+		above = c && counter_read(c) > atomic_load(&c->max);
+	}
+	if (above)
 		idle_drain(e, pool);
 }
 

@@ -93,7 +93,8 @@ static char *write_config(const char *text)
 static void test_configuration(void **state _unused_)
 {
 	char *path = write_config("[stat buffers]\ntype = gauge\n"
-				  "[pool a]\npath = /a\nmemory.max = 1M\n");
+				  "[pool a]\npath = /a\nmemory.max = 1M\n"
+				  "[pool b]\npath = /b\nstat.buffers.max = 4K\n");
 	struct tally_options o = {.address = "embedded:", .config = path};
 	struct tally *t = open_embedded(path), *none = NULL;
 	struct tally_pool *p = harness_attach(t, "/a/b");
@@ -105,6 +106,11 @@ static void test_configuration(void **state _unused_)
 	assert_int_equal(harness_value(t, "/a", "memory.stat", "buffers"), M);
 	assert_int_equal(harness_value(t, "/a", "memory.events", "max"), 1);
 	tally_uncharge_item(p, buffers, M);
+	tally_detach(p);
+	p = harness_attach(t, "/b");
+	assert_int_equal(tally_charge_item(p, buffers, 4 * K), 0);
+	assert_int_equal(tally_charge_item(p, buffers, 1), -ENOMEM);
+	assert_int_equal(tally_charge(p, M), 0);
 	tally_detach(p);
 	tally_close(t);
 	unlink(path);
@@ -169,6 +175,33 @@ static void test_idle_credit_serves_others(void **state _unused_)
 	assert_int_equal(harness_value(t, "/m", "memory.stat", "stock"), 0);
 	tally_detach(p);
 	tally_detach(idle);
+	tally_close(t);
+}
+
+/* Of one item, up the tree; the rest of the pool is not touched by it. */
+static void test_item_limit(void **state _unused_)
+{
+	struct tally *t = open_embedded(NULL);
+	struct tally_pool *a = harness_attach(t, "/i/a"), *b = harness_attach(t, "/i/b");
+	uint64_t held = 0;
+	tally_item sock;
+
+	assert_int_equal(tally_item_lookup(t, "sock", &sock), 0);
+	assert_int_equal(tally_charge_item(a, sock, 100 * K), 0);
+	set(t, "/i", "stat.sock.max", "64M");
+	/* Idle credit of a neighbour, which counts as well. */
+	assert_int_equal(tally_charge_item(b, sock, 4 * M), 0);
+	tally_uncharge_item(b, sock, 4 * M);
+	while (tally_charge_item(a, sock, 4 * K) == 0)
+		held += 4 * K;
+	assert_in_range(held + 100 * K, 64 * M / 1000 * 999, 64 * M);
+	assert_int_equal(harness_value(t, "/i", "memory.stat", "sock"), held + 100 * K);
+	assert_int_equal(tally_charge_item(b, sock, 64 * K), -ENOMEM);
+	assert_int_equal(tally_charge(b, 64 * M), 0);
+	set(t, "/i", "stat.sock.max", "max");
+	assert_int_equal(tally_charge_item(b, sock, 64 * K), 0);
+	tally_detach(a);
+	tally_detach(b);
 	tally_close(t);
 }
 
@@ -527,6 +560,7 @@ int main(void)
 		BOTH(test_configuration),
 		BOTH(test_define),
 		BOTH(test_idle_credit_serves_others),
+		BOTH(test_item_limit),
 		BOTH(test_force),
 		BOTH(test_fork),
 		BOTH(test_close),
