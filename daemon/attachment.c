@@ -160,6 +160,7 @@ static void notice_overdraft(struct attachment *a, uint64_t dropped)
 		word w = atomic_load(&key_words(k)->reserve);
 		uint64_t more = s->idle[k->number] + (word_key(w) == k->number ? word_bytes(w) : 0);
 
+		row_fold(k);
 		idle = idle > WORD_BYTES_MAX ? idle : idle + more;
 		granted += ledger_read(k->row)->granted;
 	}

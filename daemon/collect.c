@@ -62,16 +62,18 @@ static void on_cleared(struct drainer_batch *b)
 {
 	struct collect *c = b->userdata;
 	struct session *s = c->session;
+	bool missed;
 
 	for (size_t i = 0; i < b->n; i++)
 		c->missed = c->missed || !b->words[i].done;
 	b->n = 0;
 	/* A slot of a CPU that cannot be reached stays; with the next key that is wanted it is tried
 	 * again, and not at once. */
-	enter(c, c->missed ? WAIT_BEFORE : WAIT_AFTER);
-	if (s->state != SESSION_ENDING && !c->missed)
-		advance(c);
+	missed = c->missed;
 	c->missed = false;
+	enter(c, missed ? WAIT_BEFORE : WAIT_AFTER);
+	if (s->state != SESSION_ENDING && !missed)
+		advance(c);
 	session_left_drainer(s);
 }
 

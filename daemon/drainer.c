@@ -77,7 +77,8 @@ static void carry_out(struct drainer_batch *b)
 {
 	const struct drainer_word *lost = NULL;
 
-	qsort(b->words, b->n, sizeof(*b->words), by_cpu);
+	if (b->n > 0)
+		qsort(b->words, b->n, sizeof(*b->words), by_cpu);
 	for (size_t i = 0; i < b->n; i++) {
 		struct drainer_word *w = &b->words[i];
 

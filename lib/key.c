@@ -31,8 +31,11 @@ static void touch(struct tally *t, uint32_t cpu)
 	_Atomic uint8_t *touched = segment_header(&t->segment)->touched;
 
 	/* Set once and for all; the bytes of several CPUs share a cache line. */
-	if (cpu < t->segment.n_cpus && !atomic_load_explicit(&touched[cpu], memory_order_relaxed))
+	if (cpu < t->segment.n_cpus && !atomic_load_explicit(&touched[cpu], memory_order_relaxed)) {
+		TALLY_STEP();
 		atomic_store_explicit(&touched[cpu], 1, memory_order_release);
+		TALLY_STEP();
+	}
 }
 
 /* The CPU is marked first: the daemon looks for movers on touched CPUs alone. */
@@ -55,9 +58,13 @@ static void ring(struct client_key *k)
 	if (now - last < RING_USEC ||
 		!atomic_compare_exchange_strong(&k->tally->last_ring_usec, &last, now))
 		return;
+	TALLY_STEP();
 	if (atomic_exchange(&k->words->ring, 1) == 0 &&
-		link_send_nowait(&k->tally->link, &r, sizeof(r)) < 0)
+		link_send_nowait(&k->tally->link, &r, sizeof(r)) < 0) {
+		TALLY_STEP();
 		atomic_store(&k->words->ring, 0);
+	}
+	TALLY_STEP();
 }
 
 static uint64_t batch_of(const struct client_key *k)
@@ -72,10 +79,14 @@ static void ask_ahead(struct client_key *k)
 		.attachment = atomic_load(&k->attachment),
 		.key = k->number};
 
+	TALLY_STEP();
 	if (atomic_load_explicit(&k->words->ahead, memory_order_relaxed) == 0 &&
 		atomic_exchange(&k->words->ahead, 1) == 0 &&
-		link_send_nowait(&k->tally->link, &m, sizeof(m)) < 0)
+		link_send_nowait(&k->tally->link, &m, sizeof(m)) < 0) {
+		TALLY_STEP();
 		atomic_store(&k->words->ahead, 0);
+	}
+	TALLY_STEP();
 }
 
 /* Into the reserve of the key, if it is still its. */
@@ -157,8 +168,10 @@ bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t byt
 	_Atomic uint32_t *moving = begin_move(t);
 	struct client_key *k = client_key(t, atomic_load(handle_key));
 
+	TALLY_STEP();
 	if (k)
 		atomic_fetch_add(&k->words->force, bytes);
+	TALLY_STEP();
 	stock_move_end(moving);
 	return k;
 }
@@ -215,7 +228,9 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 		if (waits && g->amount >= need)
 			rest -= need;
 		deposit(k->tally, k->number, rest);
+		TALLY_STEP();
 		atomic_store(&k->words->accepted[g->lane], g->seq);
+		TALLY_STEP();
 		if (waits)
 			finish(k, asker,
 				g->amount >= need       ? 0
@@ -235,7 +250,9 @@ void key_open(struct client_key *k, uint64_t attachment)
 	k->figures = segment_figures(&k->tally->segment, k->number);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
+		TALLY_STEP();
 		atomic_store(&k->words->accepted[lane], 0);
+		TALLY_STEP();
 	}
 	atomic_store(&k->refused, 0);
 	segment_reserve_open(k->words, k->number);

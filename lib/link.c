@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "cancel.h"
+#include "core/step.h"
 #include "core/util.h"
 
 /* Between two attempts to connect while the daemon's backlog is full. */
@@ -168,8 +169,10 @@ int link_send_nowait(struct link *l, const void *message, size_t n)
 		return -ENOTCONN;
 	if (l->owner.deliver)
 		return l->owner.deliver(l->owner.userdata, message, n, false);
+	TALLY_STEP();
 	if (send(l->fd, message, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		r = errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? -EAGAIN : -ENOTCONN;
+	TALLY_STEP();
 	if (r == -ENOTCONN)
 		lose(l);
 	errno = saved;

@@ -84,7 +84,9 @@ static int change_word(const struct percpu_area *a, percpu_word *slot, uint32_t 
 
 		if (!word_allows(w, add, most, key))
 			return -ENOENT;
+		TALLY_STEP();
 		r = percpu_store(a, slot, cpu, w, w + add);
+		TALLY_STEP();
 	}
 	return r;
 }
@@ -107,7 +109,10 @@ int percpu_change(const struct percpu_area *a, uint64_t add, uint64_t most, uint
 
 	if (a->kind == PERCPU_ATOMIC)
 		return change_by_atomics(a, add, most, key);
-	for (unsigned try = 0; r == -EAGAIN && try < PERCPU_TRIES; try++)
+	for (unsigned try = 0; r == -EAGAIN && try < PERCPU_TRIES; try++) {
+		TALLY_STEP();
 		r = percpu_rseq_change(a, add, most, key);
+		TALLY_STEP();
+	}
 	return r;
 }

@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "step.h"
 #include "util.h"
 #include "word.h"
 
@@ -154,7 +155,12 @@ static inline int percpu_store(
 static inline int percpu_try_change(
 	const struct percpu_area *a, uint64_t add, uint64_t most, uint64_t key)
 {
-	return percpu_rseq_change(a, add, most, key);
+	int r;
+
+	TALLY_STEP();
+	r = percpu_rseq_change(a, add, most, key);
+	TALLY_STEP();
+	return r;
 }
 
 int percpu_change(const struct percpu_area *a, uint64_t add, uint64_t most, uint64_t key);

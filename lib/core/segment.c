@@ -264,8 +264,10 @@ static uint64_t hand_reserve_to(struct segment_key *k, uint32_t key)
 {
 	word w = atomic_load(&k->reserve);
 
+	TALLY_STEP();
 	while (!atomic_compare_exchange_weak(&k->reserve, &w, word_make(key, 0, word_parity(w))))
 		;
+	TALLY_STEP();
 	return word_bytes(w);
 }
 
@@ -289,8 +291,10 @@ bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, ui
 			return false;
 		total = word_bytes(w);
 		total = bytes > WORD_BYTES_MAX - total ? WORD_BYTES_MAX : total + bytes;
+		TALLY_STEP();
 	} while (!atomic_compare_exchange_weak(
 		&k->reserve, &w, word_make(key, total, word_parity(w))));
+	TALLY_STEP();
 	*ret_bytes = total;
 	return true;
 }
@@ -308,7 +312,9 @@ uint64_t segment_reserve_take(
 			return 0;
 		n = bytes < want ? bytes : want;
 		left = bytes - n;
+		TALLY_STEP();
 	} while (!atomic_compare_exchange_weak(&k->reserve, &w, w - (n << 1)));
+	TALLY_STEP();
 	*ret_left = left;
 	return n;
 }

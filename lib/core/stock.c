@@ -50,7 +50,9 @@ static unsigned choose_slot(struct stock *s, uint32_t key, bool evict, word *ret
 		uint32_t cursor = atomic_load_explicit(&s->cursor, memory_order_relaxed);
 
 		/* Two at once may choose the same: that only matters little. */
+		TALLY_STEP();
 		atomic_store_explicit(&s->cursor, cursor + 1, memory_order_relaxed);
+		TALLY_STEP();
 		choice = cursor % STOCK_SLOTS;
 		*ret_seen = percpu_load(&s->slot[choice]);
 	}
@@ -79,10 +81,14 @@ enum stock_room stock_room(const struct percpu_area *a, uint32_t key)
 	/* Two at once may count as one: it is a turn, not a sum. */
 	turned_away = atomic_load_explicit(&s->turned_away, memory_order_relaxed);
 	if (turned_away % STOCK_LOOK_ONE_IN == 0 && has_room(s, key)) {
+		TALLY_STEP();
 		atomic_store_explicit(&s->turned_away, 0, memory_order_relaxed);
+		TALLY_STEP();
 		return STOCK_FREE;
 	}
+	TALLY_STEP();
 	atomic_store_explicit(&s->turned_away, turned_away + 1, memory_order_relaxed);
+	TALLY_STEP();
 	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1 ? STOCK_EVICT
 									  : STOCK_FULL;
 }
@@ -111,9 +117,11 @@ static uint64_t put_in(const struct percpu_area *a, uint32_t key, uint64_t bytes
 		kept = keep(total, high, low);
 		if (!own && kept == 0)
 			break;
+		TALLY_STEP();
 		if (percpu_store(
 			    a, &s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) < 0)
 			continue;
+		TALLY_STEP();
 		*ret_cpu = cpu;
 		if (!own && ret_evicted)
 			*ret_evicted = (struct stock_carry){

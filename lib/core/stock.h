@@ -132,11 +132,15 @@ static inline _Atomic uint32_t *stock_move_begin(const struct percpu_area *a, ui
 {
 	_Atomic uint32_t *moving = &a->pages[cpu].moving;
 
+	TALLY_STEP();
 	atomic_fetch_add(moving, 1);
+	TALLY_STEP();
 	return moving;
 }
 
 static inline void stock_move_end(_Atomic uint32_t *moving)
 {
+	TALLY_STEP();
 	atomic_fetch_sub(moving, 1);
+	TALLY_STEP();
 }
