@@ -30,16 +30,20 @@ enum flag {
 #if defined(__x86_64__)
 static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flags)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "movl $1, (%[flags])\n\t"
-							   "6: pause\n\t"
-							   "cmpl $0, 4(%[flags])\n\t"
-							   "je 6b\n\t"
-							   "movl $1, 8(%[flags])\n\t"
-							   "2:\n\t" PERCPU_ABORT
-			      :
-			      : [rseq] "r"(percpu_rseq_offset), [flags] "r"(flags)
-			      : "rax", "cc", "memory"
-			      : aborted);
+	/* clang-format off */
+	__asm__ volatile goto(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"movl $1, (%[flags])\n\t"
+		"6: pause\n\t"
+		"cmpl $0, 4(%[flags])\n\t"
+		"je 6b\n\t"
+		"movl $1, 8(%[flags])\n\t"
+		"2:\n\t" PERCPU_ABORT
+		:
+		: [rseq] "m"(percpu_rseq_offset), [flags] "r"(flags)
+		: "rax", "rcx", "cc", "memory"
+		: aborted);
+	/* clang-format on */
 	return 0;
 aborted:
 	return -EAGAIN;
@@ -47,16 +51,20 @@ aborted:
 #else
 static __attribute__((noinline)) int wait_in_sequence(volatile uint32_t *flags)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "mov w9, #1\n\t"
-							   "str w9, [%[flags]]\n\t"
-							   "6: ldr w9, [%[flags], #4]\n\t"
-							   "cbz w9, 6b\n\t"
-							   "str w9, [%[flags], #8]\n\t"
-							   "2:\n\t" PERCPU_ABORT
-			      :
-			      : [rseq] "r"(percpu_rseq_area()), [flags] "r"(flags)
-			      : "x9", "cc", "memory"
-			      : aborted);
+	/* clang-format off */
+	__asm__ volatile goto(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"mov w9, #1\n\t"
+		"str w9, [%[flags]]\n\t"
+		"6: ldr w9, [%[flags], #4]\n\t"
+		"cbz w9, 6b\n\t"
+		"str w9, [%[flags], #8]\n\t"
+		"2:\n\t" PERCPU_ABORT
+		:
+		: [rseq] "r"(percpu_rseq_area()), [flags] "r"(flags)
+		: "x9", "cc", "memory"
+		: aborted);
+	/* clang-format on */
 	return 0;
 aborted:
 	return -EAGAIN;

@@ -12,6 +12,9 @@
 
 #include <linux/rseq.h>
 
+/* One instruction a line. */
+/* clang-format off */
+
 /* Tests build these to see that what must fail does: a sequence that is not armed, and one that
  * goes by the number of the memory map's concurrency id instead of the CPU's. */
 #if defined(PERCPU_CONTROL_MM_CID)
@@ -45,11 +48,12 @@
 	".popsection\n\t"
 
 #if defined(PERCPU_CONTROL_UNARMED)
-#define PERCPU_ARM "1:\n\t"
+#define PERCPU_ARM "1: movq %[rseq], %%rcx\n\t"
 #else
 #define PERCPU_ARM                                                                                 \
-	"1: leaq 3b(%%rip), %%rax\n\t"                                                             \
-	"movq %%rax, %%fs:8(%[rseq])\n\t"
+	"1: movq %[rseq], %%rcx\n\t"                                                               \
+	"leaq 3b(%%rip), %%rax\n\t"                                                                \
+	"movq %%rax, %%fs:8(%%rcx)\n\t"
 #endif
 
 static inline uint32_t percpu_rseq_cpu(void)
@@ -65,22 +69,23 @@ static inline uint32_t percpu_rseq_cpu(void)
 static inline __attribute__((always_inline)) int percpu_rseq_store(
 	const struct percpu_area *a, percpu_word *w, uint32_t cpu, word old, word new)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "movl %%fs:" PERCPU_CPU_ID
-							   "(%[rseq]), %%eax\n\t"
-							   "cmpl %[cpu], %%eax\n\t"
-							   "jne %l[elsewhere]\n\t"
-							   "cmpl %c[open](%[area]), %%eax\n\t"
-							   "jae %l[elsewhere]\n\t"
-							   "cmpq %[old], (%[w])\n\t"
-							   "jne %l[changed]\n\t"
-							   "movq %[new], (%[w])\n\t"
-							   "2:\n\t" PERCPU_ABORT
-			      :
-			      : [rseq] "r"(percpu_rseq_offset), [area] "r"(a),
-			      [open] "i"(offsetof(struct percpu_area, n_open)), [cpu] "r"(cpu),
-			      [w] "r"(w), [old] "r"(old), [new] "r"(new)
-			      : "rax", "cc", "memory"
-			      : aborted, changed, elsewhere);
+	__asm__ volatile goto(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"movl %%fs:" PERCPU_CPU_ID "(%%rcx), %%eax\n\t"
+		"cmpl %[cpu], %%eax\n\t"
+		"jne %l[elsewhere]\n\t"
+		"cmpl %c[open](%[area]), %%eax\n\t"
+		"jae %l[elsewhere]\n\t"
+		"cmpq %[old], (%[w])\n\t"
+		"jne %l[changed]\n\t"
+		"movq %[new], (%[w])\n\t"
+		"2:\n\t" PERCPU_ABORT
+		:
+		: [rseq] "m"(percpu_rseq_offset), [area] "r"(a),
+		[open] "i"(offsetof(struct percpu_area, n_open)), [cpu] "r"(cpu), [w] "r"(w),
+		[old] "r"(old), [new] "r"(new)
+		: "rax", "rcx", "cc", "memory"
+		: aborted, changed, elsewhere);
 	return 0;
 aborted:
 changed:
@@ -106,7 +111,7 @@ static inline __attribute__((always_inline)) int percpu_rseq_change(
 {
 	__asm__ volatile goto(
 		PERCPU_DESCRIPTOR PERCPU_ARM
-		"movl %%fs:" PERCPU_CPU_ID "(%[rseq]), %%eax\n\t"
+		"movl %%fs:" PERCPU_CPU_ID "(%%rcx), %%eax\n\t"
 		"cmpl %c[open](%[area]), %%eax\n\t"
 		"jae %l[elsewhere]\n\t"
 		"shlq $" PERCPU_TEXT(
@@ -122,7 +127,7 @@ static inline __attribute__((always_inline)) int percpu_rseq_change(
 							 "5: addq %[add], (%%rax)\n\t"
 							 "2:\n\t" PERCPU_ABORT
 		:
-		: [rseq] "r"(percpu_rseq_offset), [area] "r"(a),
+		: [rseq] "m"(percpu_rseq_offset), [area] "r"(a),
 		[open] "i"(offsetof(struct percpu_area, n_open)),
 		[pages] "i"(offsetof(struct percpu_area, pages)), [off] "r"(add - key),
 		[most] "er"(most), [add] "er"(add)
@@ -170,24 +175,25 @@ static inline uint32_t percpu_rseq_cpu(void)
 static inline __attribute__((always_inline)) int percpu_rseq_store(
 	const struct percpu_area *a, percpu_word *w, uint32_t cpu, word old, word new)
 {
-	__asm__ volatile goto(PERCPU_DESCRIPTOR PERCPU_ARM "ldr w9, [%[rseq], #" PERCPU_CPU_ID
-							   "]\n\t"
-							   "cmp w9, %w[cpu]\n\t"
-							   "b.ne %l[elsewhere]\n\t"
-							   "ldr w10, [%[area], #%c[open]]\n\t"
-							   "cmp w9, w10\n\t"
-							   "b.hs %l[elsewhere]\n\t"
-							   "ldr x10, [%[w]]\n\t"
-							   "cmp x10, %[old]\n\t"
-							   "b.ne %l[changed]\n\t"
-							   "str %[new], [%[w]]\n\t"
-							   "2:\n\t" PERCPU_ABORT
-			      :
-			      : [rseq] "r"(percpu_rseq_area()), [area] "r"(a),
-			      [open] "i"(offsetof(struct percpu_area, n_open)), [cpu] "r"(cpu),
-			      [w] "r"(w), [old] "r"(old), [new] "r"(new)
-			      : "x9", "x10", "cc", "memory"
-			      : aborted, changed, elsewhere);
+	__asm__ volatile goto(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"ldr w9, [%[rseq], #" PERCPU_CPU_ID "]\n\t"
+		"cmp w9, %w[cpu]\n\t"
+		"b.ne %l[elsewhere]\n\t"
+		"ldr w10, [%[area], #%c[open]]\n\t"
+		"cmp w9, w10\n\t"
+		"b.hs %l[elsewhere]\n\t"
+		"ldr x10, [%[w]]\n\t"
+		"cmp x10, %[old]\n\t"
+		"b.ne %l[changed]\n\t"
+		"str %[new], [%[w]]\n\t"
+		"2:\n\t" PERCPU_ABORT
+		:
+		: [rseq] "r"(percpu_rseq_area()), [area] "r"(a),
+		[open] "i"(offsetof(struct percpu_area, n_open)), [cpu] "r"(cpu), [w] "r"(w),
+		[old] "r"(old), [new] "r"(new)
+		: "x9", "x10", "cc", "memory"
+		: aborted, changed, elsewhere);
 	return 0;
 aborted:
 changed:
