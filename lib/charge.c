@@ -44,12 +44,18 @@ static bool charge_hits(
 		stock_consume(&p->live->stocks, key_word(p, item), bytes);
 }
 
-/* From the reserve of a key that is known. */
+/* Neither forked nor closed: the same that a hit reads tells. */
+static bool is_open(const struct tally_pool *p)
+{
+	return atomic_load_explicit(&p->live->stocks.n_cpus, memory_order_relaxed) > 0;
+}
+
+/* From the reserve of a key that is known; as little as possible is looked at on the way. */
 static bool charge_reserve(const struct tally_pool *p, tally_item item, uint64_t bytes)
 {
 	struct client_key *k = atomic_load_explicit(&p->known[item], memory_order_acquire);
 
-	return k && bytes > 0 && key_take(k, bytes);
+	return k && is_open(p) && bytes > 0 && bytes <= TALLY_BYTES_MAX && key_take(k, bytes);
 }
 
 static __attribute__((noinline)) int charge_by_daemon(
@@ -80,13 +86,11 @@ static __attribute__((noinline)) int charge_slow(struct tally_pool *p, tally_ite
 {
 	int r;
 
-	if (charge_hits(p, item, bytes, first_attempt))
+	if (charge_hits(p, item, bytes, first_attempt) || charge_reserve(p, item, bytes))
 		return 0;
 	r = check_charge(p, bytes);
 	if (r < 0)
 		return r;
-	if (charge_reserve(p, item, bytes))
-		return 0;
 	return charge_by_daemon(p, item, bytes, deadline_usec);
 }
 
@@ -120,7 +124,7 @@ static __attribute__((noinline)) void uncharge_slow(
 
 	if (first_attempt != -ENOENT && stock_add(&p->live->stocks, key_word(p, item), bytes, high))
 		return;
-	if (bytes == 0 || bytes > TALLY_BYTES_MAX || client_check(p->tally) < 0)
+	if (bytes == 0 || bytes > TALLY_BYTES_MAX || !is_open(p))
 		return;
 	k = atomic_load_explicit(&p->known[item], memory_order_acquire);
 	if (k)

@@ -122,7 +122,8 @@ static uint64_t put_in(const struct percpu_area *a, uint32_t key, uint64_t bytes
 			    a, &s->slot[i], cpu, seen, word_make(key, kept, word_parity(seen))) < 0)
 			continue;
 		TALLY_STEP();
-		*ret_cpu = cpu;
+		if (!own || ret_evicted)
+			*ret_cpu = cpu;
 		if (!own && ret_evicted)
 			*ret_evicted = (struct stock_carry){
 				.key = word_key(seen), .bytes = word_bytes(seen)};

@@ -96,8 +96,8 @@ enum stock_room stock_room(const struct percpu_area *a, uint32_t key);
 
 /*
  * Puts `bytes` of the key into its slot, or an empty one; above `high` that keeps `low`. Returns what
- * has to go elsewhere, all of it when there is no such slot. The CPU whose page was written comes
- * back in *ret_cpu, UINT32_MAX when none was.
+ * has to go elsewhere, all of it when there is no such slot. The CPU on which a slot became the
+ * key's comes back in *ret_cpu, UINT32_MAX when none did.
  */
 uint64_t stock_place(const struct percpu_area *a, uint32_t key, uint64_t bytes, uint64_t high,
 	uint64_t low, uint32_t *ret_cpu);
