@@ -446,13 +446,22 @@ static void assert_exact(struct rig *rig)
 	assert_int_equal(harness_value(rig->t, "/all", "memory.stat", "overdraft"), 0);
 }
 
+static uint64_t peak(struct tally *t, const char *path)
+{
+	char *text = harness_get(t, path, "memory.peak");
+	uint64_t peak = strtoull(text, NULL, 10);
+
+	free(text);
+	return peak;
+}
+
 static void finish(struct rig *rig)
 {
 	for (unsigned i = 0; i < POOLS; i++)
 		tally_detach(rig->pool[i]);
 	assert_int_equal(harness_current(rig->t, "/"), 0);
 	set(rig->t, "/", "memory.peak", "now");
-	assert_int_equal(strtoull(harness_get(rig->t, "/", "memory.peak"), NULL, 10), 0);
+	assert_int_equal(peak(rig->t, "/"), 0);
 	tally_close(rig->t);
 }
 
@@ -491,7 +500,7 @@ static void test_limit(void **state _unused_)
 		assert_true(harness_current(rig.t, "/all") <= 8 * M);
 	join(&rig);
 	assert_exact(&rig);
-	assert_true(strtoull(harness_get(rig.t, "/all", "memory.peak"), NULL, 10) <= 8 * M);
+	assert_true(peak(rig.t, "/all") <= 8 * M);
 	finish(&rig);
 }
 

@@ -297,9 +297,10 @@ static void test_drain_takes_the_item(void **state _unused_)
 	assert_int_equal(tally_charge_item(idle, sock, 1), -ENOMEM);
 	assert_int_equal(stat_of("/i/idle", "stock"), stock);
 
-	/* A process that ends gives back what it had of the item too. */
+	/* What goes back at a detach goes back to the item too. */
 	tally_detach(busy);
 	assert_int_equal(tally_charge_item(idle, sock, 8 * MIB), 0);
+	tally_detach(idle);
 	tally_close(t);
 	await_stat("/i", "held", 0);
 	busy = harness_attach(tally, "/i/busy");

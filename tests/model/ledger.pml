@@ -11,6 +11,9 @@
  * Configurations: NT NSLOT NK LIMIT OPS CRASHES BOPS KILL, GIVEUP (0/1), FORCE (number of force charges), DETACH (number of
  * detach+attach-again rounds of key 1 by thread 0), PERSIST (a separate small model, at the end: operations on two rows),
  * LANES (1: one request a key; 2: one row a key with one `granted`, and two request lanes: lane 0 need 1 + batch, lane 1 need 2, no batch),
+ * NOWAIT (1: an asker may also ask without waiting, and be granted into the reserve by the daemon; 2: thread 1 always does, thread 0 never),
+ * AHEAD (number of messages that ask ahead),
+ * LOSE (0: the compare of a deposit fails only if the key is another), OPENKEEP (attaching does not empty the reserve: it must be empty),
  * FIXLANE (LANES=2, NT=2: thread t misses on lane t only; a smaller space), ONE_COUNTER (LANES=2: the lanes' seqs come from one counter).
  *
  * HARM and PROBE: see the monitor.
@@ -46,6 +49,23 @@
  *                        3: as 2, and an answer is accepted for a live handle only)
  *  V_LANE_NORESEND       resume sends lane 0's records only
  *  V_LANE_SPLIT          {granted} and {seq, last} of the lane flipped apart
+ * With NOWAIT=1 (deposits):
+ *  V_DEP_BEFORE_FLIP     the reserve word is changed before the row is flipped
+ *  V_DEP_NO_INTENT       {granted, seq, last} are flipped without an intent: a crash before the word is changed loses the credit
+ *  V_DEP_SPLIT           ... and the intent in a flip of its own, after them
+ *  V_DEP_OPEN_INTENT     deposits also in a row whose intent is open (a drain's), and so forgets that one
+ *  V_DEP_NOKEY           the compare leaves out the key: credit in a closed reserve, there for the next attachment (with OPENKEEP; else
+ *                        opening it, which empties it, still hides the mistake)
+ *  V_DEP_STORE           the word is read, then stored: what the client did in between is lost
+ *  V_DEP_NOPARITY        the word's parity is not flipped
+ *  V_DEP_KEEP            `granted` keeps what could not be put into the word
+ *  V_DEP_SETTLE_KEEP     a restart closes the intent and asks not whether the word was changed
+ *  V_DEP_AS_STEAL        a restart settles a deposit as if it had been a steal (the intent has no kind)
+ *  V_DEP_TWICE           a request with the row's seq is carried out again (1: the word only; 2: row and word)
+ *  V_DEP_ANSWER_AMOUNT   the answer carries the amount as well
+ *  V_DEP_LAST_AMOUNT     `last` is the amount: the *same* answer, after a crash, carries it
+ *  V_DEP_LAST_ZERO       `last` is 0: the same answer, after a crash, says refused
+ *  V_NOWAIT_RETIRE       a client whose message could not be sent drops the record, that another thread's resume has sent meanwhile
  */
 #ifndef NT
 #define NT 2
@@ -94,6 +114,22 @@
 #endif
 #ifndef LANES
 #define LANES 1
+#endif
+#ifndef NOWAIT
+#define NOWAIT 0
+#endif
+#if NOWAIT==2
+#define NOWAITS (t==1)
+#define WAITS (t==0)
+#else
+#define NOWAITS true
+#define WAITS true
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+#ifndef LOSE
+#define LOSE 1              /* a deposit's compare may lose all its races */
 #endif
 #define NEED 1              /* lane 0's */
 #if LANES==2
@@ -145,6 +181,16 @@
 #else
 #define KEYOK(x,y) (x==y)
 #endif
+#ifdef V_DEP_NOKEY
+#define DEPKEYOK(x,y) true
+#else
+#define DEPKEYOK(x,y) (x==y)
+#endif
+#ifdef V_DEP_TWICE
+#define TWICE (V_DEP_TWICE+0)
+#else
+#define TWICE 0
+#endif
 
 #ifndef PERSIST
 /* ------------------------------------------------------------------ shared words (the segment; survive the daemon) */
@@ -161,13 +207,15 @@ typedef Row {
 #else
     byte g; byte seq; byte last;                 /* granted; last answered request; what it was given */
 #endif
-    byte ik; bit ip; byte ia;                    /* intent: 0 none, 1..NSLOT slot, NSLOT+1 reserve; new parity; amount */
+    byte ik; bit ip; byte ia;                    /* intent: 0 none, 1..NSLOT slot, RSV reserve, DPS deposit; new parity; amount */
     byte prev;                                   /* force word already applied */
     byte aid; byte st                            /* attachment number (never reused); 0 free 1 live 2 dying */
 };
 Row rows[NK+1];
 byte rowB;                                       /* session B's row */
 #define RSV (NSLOT+1)
+#define DPS (NSLOT+2)
+#define DEPOSITED 255                            /* `last` of a request that was granted into the reserve: its answer carries nothing */
 
 /* ------------------------------------------------------------------ daemon, volatile */
 bit up = 1; bit sess = 1;                        /* sess: this session is resumed and settled */
@@ -186,17 +234,32 @@ bit rsm;                                         /* a thread is resuming */
 byte detw, attw;                                 /* waiting for DETACH / ATTACH of that number */
 bit detbusy;
 byte dets = DETACH; byte forces = FORCE;
+#if AHEAD
+byte aheads = AHEAD;
+#endif
+#if NOWAIT
+byte dep[LANES*(NK+1)];                          /* ghost: the last request of the lane that was put into the word */
+#if LANES==2
+#define DEP(k_,l_)    dep[(k_)*2+(l_)]
+#define ZERO_DEP(k_)  ; DEP(k_,0) = 0; DEP(k_,1) = 0
+#else
+#define DEP(k_,l_)    dep[k_]
+#define ZERO_DEP(k_)  ; DEP(k_,0) = 0
+#endif
+#else
+#define ZERO_DEP(k_)
+#endif
 /* registers of threads; ra is a ghost: incarnation that the credit belongs to */
 byte rk[NT], rb[NT], ra[NT];
 byte held[NK+1];                                 /* ghost: what the program has charged */
 
 byte crashes = CRASHES; bit kills = KILL; byte bops = BOPS;
 
-mtype { REQ, RES, DET, ATT };
+mtype { REQ, RES, DET, ATT, NWT, AHD, DON };     /* NWT: as REQ, nobody waits; AHD: ask ahead; DON: NWT's answer, the credit is in the word */
 #if LANES==2
-#define QLEN 8
+#define QLEN (8+AHEAD)
 #else
-#define QLEN 5
+#define QLEN (5+AHEAD)
 #endif
 chan req = [QLEN] of { mtype, byte, byte, byte LF(bit) };          /* type key aid seq (lane) */
 chan ans = [QLEN] of { mtype, byte, byte, byte, byte LF(bit) };    /* type key aid seq amount (lane) */
@@ -214,9 +277,18 @@ chan ans = [QLEN] of { mtype, byte, byte, byte, byte LF(bit) };    /* type key a
 #else
 #define SLOTS(k) (INSLOT(0,k))
 #endif
-#define WPAR(i,k)     (i==RSV -> rsv[k].p : slot[(i==RSV -> 0 : i-1)].p)
-#define INTENT(k)     ((rows[k].ik!=0 && WPAR(rows[k].ik,k)==rows[k].ip) -> rows[k].ia : 0)
-#define FLY(k,l)      ((O(k,l).act && rows[k].aid==caid[k] && SEQ(k,l)==O(k,l).seq) -> LAST(k,l) : 0)
+#define WPAR(i,k)     (i>=RSV -> rsv[k].p : slot[(i>=RSV -> 0 : i-1)].p)
+/* taken and not yet out of `granted`; or granted, to be deposited, and not yet in the word */
+#define INTENT(k)     ((rows[k].ik!=0 && (WPAR(rows[k].ik,k)==rows[k].ip)==(rows[k].ik!=DPS)) -> rows[k].ia : 0)
+#define CARRIES(k,l)  (LAST(k,l)==DEPOSITED -> 0 : LAST(k,l))           /* what the answer does */
+#ifdef V_DEP_LAST_AMOUNT
+byte ldep[LANES*(NK+1)];                         /* ghost: the last request of the lane that was granted by a deposit */
+#define LDEP(k,l)     ldep[(k)*LANES+(l)]
+#define FLIES(k,l)    (LDEP(k,l)==SEQ(k,l) -> 0 : LAST(k,l))
+#else
+#define FLIES(k,l)    CARRIES(k,l)
+#endif
+#define FLY(k,l)      ((O(k,l).act && rows[k].aid==caid[k] && SEQ(k,l)==O(k,l).seq) -> FLIES(k,l) : 0)
 #if LANES==2
 #define FLYING(k)     (FLY(k,0)+FLY(k,1))
 #define OPENREQ(k)    (O(k,0).act || O(k,1).act)
@@ -254,6 +326,22 @@ chan ans = [QLEN] of { mtype, byte, byte, byte, byte LF(bit) };    /* type key a
 #define PROBED (slot[0].key==1 && slot[0].b>=2)
 #elif PROBE==7                /* a reserve that serves a charge of 2 while a record of lane 0 is open */
 #define PROBED (rsv[1].key==1 && rsv[1].b>=2 && O(1,0).act)
+#elif PROBE==8                /* restarted with a deposit that had not happened, and the reserve closed meanwhile */
+#define PROBED (up && rows[1].ik==DPS && rsv[1].p!=rows[1].ip && rsv[1].key==0 && gen>0 && !sess)
+#elif PROBE==9                /* ... that had, and the client has used some of it before the restart */
+#define PROBED (!up && rows[1].ik==DPS && rsv[1].p==rows[1].ip && rsv[1].b<rows[1].ia && held[1]>0)
+#elif PROBE==10               /* deposited, answer lost: the record is open and is sent again */
+#define PROBED (sess && gen>0 && O(1,0).act && LAST(1,0)==DEPOSITED && SEQ(1,0)==O(1,0).seq && len(ans)==0 && len(req)>0)
+#elif PROBE==11               /* nobody waits, granted by the answer, since the drainer was at work */
+#define PROBED (FLY(1,0)>0 && O(1,0).w==0 && rows[1].ik==1)
+#elif PROBE==12               /* both lanes deposited, no answer read */
+#define PROBED (O(1,0).act && O(1,1).act && LAST(1,0)==DEPOSITED && LAST(1,1)==DEPOSITED && SEQ(1,0)==O(1,0).seq && SEQ(1,1)==O(1,1).seq)
+#elif PROBE==13               /* an answer is sent about a deposit that a restart took back */
+#define PROBED (rows[1].g==0 && live[1] && O(1,0).act && LAST(1,0)==DEPOSITED && DEP(1,0)!=O(1,0).seq && SEQ(1,0)==O(1,0).seq && len(ans)>0 && sess && gen>0)
+#elif PROBE==14               /* a deposit is open while force has not been folded in */
+#define PROBED (rows[1].ik==DPS && force[1]>rows[1].prev)
+#elif PROBE==15               /* asked ahead by an attachment that is no more, of one that came after */
+#define PROBED (live[1] && caid[1]==2 && rows[1].aid==2 && req?[AHD,1,1,0])
 #endif
 
 active proctype Monitor() {
@@ -272,10 +360,10 @@ end: if
 #endif
     :: timeout ->                 /* nothing can move any more: everything must be settled (I5, and I1, I4 exactly) */
 #ifdef HARM
-        assert(I1ALL);
+        assert(!sess || I1ALL);     /* (not what a restart has still to settle) */
 #endif
         assert(up && c==SUMROWS && (alive || gone));
-        assert(!alive || (moving==0 && (rows[1].ik==0 || !sess) && !rsm && detw==0 && attw==0 && (GIVEUP || !OPENREQ(1))))
+        assert(!alive || (moving==0 && (rows[1].ik==0 || !sess) && !rsm && detw==0 && attw==0 && (GIVEUP || NOWAIT || !OPENREQ(1))))
     fi
 }
 
@@ -298,13 +386,25 @@ inline evict_or_add(s_,k_) {        /* put rb[t] of k_ into slot s_; what was th
         tmp = 0
     fi
 }
+#ifdef OPENKEEP                      /* a reserve is opened as it was closed: empty, if nobody put anything in */
+#define OPENRSV(k_)
+#else
+#define OPENRSV(k_) rsv[k_].b = 0;
+#endif
 inline put_reserve() {              /* add to the reserve; a mismatched add is dropped */
     atomic {
         if :: rb[t] > 0 && rsv[rk[t]].key==rk[t] -> rsv[rk[t]].b = rsv[rk[t]].b + rb[t] :: else -> skip fi;
         rb[t] = 0; rk[t] = 0; ra[t] = 0; moving--
     }
 }
-#define DONE ((what==0 && O(k,ln).w!=t+1) || (what==1 && !O(k,ln).act) || (what==2 && detw==0) || (what==3 && attw==0))
+#if NOWAIT                          /* sent again by what the record says now: abandoned meanwhile, it is one that nobody waits for */
+#define SENTAS ; m2 = (out[x].w==0)
+#define RESENT (m2 -> NWT : REQ)
+#else
+#define SENTAS
+#define RESENT REQ
+#endif
+#define DONE (what==4 || (what==0 && O(k,ln).w!=t+1) || (what==1 && !O(k,ln).act) || (what==2 && detw==0) || (what==3 && attw==0))
 
 proctype Client(byte t) {
     byte ops = (t==0 -> OPS0 : OPS1); byte k, s, tmp, what; byte x; 
@@ -348,6 +448,9 @@ idle: atomic {
             if :: rb[t]==0 -> moving--; rk[t] = 0; ra[t] = 0; goto idle :: else -> goto spill fi
         :: live[k] && forces>0 -> forces--; force[k]++; held[k]++; goto idle
         :: live[1] && t==0 && dets>0 && !detbusy -> goto detach
+#if AHEAD
+        :: live[k] && aheads>0 -> aheads--; ops++; a2 = caid[k]; goto ahead     /* (whenever it likes) */
+#endif
         fi
     }
 #ifdef V_HIT_TWO_STEP
@@ -355,6 +458,9 @@ hit2: atomic { if :: slot[s].key==k && slot[s].b>0 -> slot[s].b--; if :: caid[k]
                   :: else -> skip fi; goto idle }
 #endif
 spill: put_reserve(); goto idle;
+#if AHEAD
+ahead: send(AHD,k,a2,0,0); goto idle;
+#endif
 
 miss: atomic {
         if
@@ -373,11 +479,21 @@ miss: atomic {
 ask: atomic {
         if
         :: !live[k] -> goto idle
-        :: live[k] && !O(k,ln).act -> O(k,ln).act = 1; NEXTSEQ(k,ln); O(k,ln).w = t+1; what = 0; s2 = O(k,ln).seq; a2 = caid[k]
-        :: live[k] && O(k,ln).act -> what = 1; goto wait                /* shares the trip */
+        :: WAITS && live[k] && !O(k,ln).act -> O(k,ln).act = 1; NEXTSEQ(k,ln); O(k,ln).w = t+1; what = 0; s2 = O(k,ln).seq; a2 = caid[k]
+        :: WAITS && live[k] && O(k,ln).act -> what = 1; goto wait       /* shares the trip */
+#if NOWAIT
+        :: NOWAITS && live[k] && !O(k,ln).act -> O(k,ln).act = 1; NEXTSEQ(k,ln); what = 4; s2 = O(k,ln).seq; a2 = caid[k]     /* tally_try_charge */
+        :: NOWAITS && live[k] && O(k,ln).act -> what = 4; goto wait                /* it may read what is there, and goes */
+#endif
         fi
     }
-    send(REQ,k,a2,s2,ln);
+#ifdef V_NOWAIT_RETIRE
+    atomic { if :: what==4 && !(up && conn==gen && !gone) -> what = 5 :: else -> skip fi;
+        if :: what!=5 && up && conn==gen && !gone -> assert(nfull(req)); req!(what==4 -> NWT : REQ),k,a2,s2 LF(ln) :: else -> skip fi };
+    atomic { if :: what==5 && O(k,ln).seq==s2 -> O(k,ln).act = 0 :: else -> skip fi; what = (what==5 -> 4 : what) };
+#else
+    send((what==4 -> NWT : REQ),k,a2,s2,ln);
+#endif
     a2 = 0; s2 = 0;
 
 wait: atomic { if
@@ -397,15 +513,15 @@ wait: atomic { if
     /* resume: send the outstanding again, record read and message sent in two steps */
     do
 #if LANES==2
-    :: x<2*NK+2 -> atomic { k2 = out[x].act; a2 = caid[x/2]; s2 = out[x].seq };
-        atomic { if :: k2 -> send(REQ,x/2,a2,s2,x%2) :: else -> skip fi; k2 = 0; a2 = 0; s2 = 0; x++;
+    :: x<2*NK+2 -> atomic { k2 = out[x].act; a2 = caid[x/2]; s2 = out[x].seq SENTAS };
+        atomic { if :: k2 -> send(RESENT,x/2,a2,s2,x%2) :: else -> skip fi; k2 = 0; a2 = 0; s2 = 0; m2 = 0; x++;
 #ifdef V_LANE_NORESEND
             x++
 #endif
         }
 #else
-    :: x<=NK -> atomic { k2 = out[x].act; a2 = caid[x]; s2 = out[x].seq };
-        atomic { if :: k2 -> send(REQ,x,a2,s2,0) :: else -> skip fi; k2 = 0; a2 = 0; s2 = 0; x++ }
+    :: x<=NK -> atomic { k2 = out[x].act; a2 = caid[x]; s2 = out[x].seq SENTAS };
+        atomic { if :: k2 -> send(RESENT,x,a2,s2,0) :: else -> skip fi; k2 = 0; a2 = 0; s2 = 0; m2 = 0; x++ }
 #endif
     :: else -> break
     od;
@@ -418,6 +534,14 @@ wait: atomic { if
 
 got: atomic {                                                           /* accept once */
         if
+#if NOWAIT
+        :: ty==DON ->                                                   /* closes the record, and that is all */
+            if
+            :: (O(k2,l2).act && O(k2,l2).seq==s2 && AIDOK(caid[k2],a2)) -> assert(O(k2,l2).w==0); O(k2,l2).act = 0
+            :: else -> skip
+            fi;
+            ty = REQ; k2 = 0; a2 = 0; s2 = 0 SETLANE(l2 = 0); goto wait
+#endif
         :: ty==REQ ->
             moving++;                                                   /* (before the look at the handle) */
 #ifdef V_LANE_ANS
@@ -429,6 +553,9 @@ got: atomic {                                                           /* accep
                 && live[k2]
 #endif
                ) ->
+#if NOWAIT
+                assert(m2>0 || DEP(k2,l2)!=s2);                         /* what was deposited is not called refused */
+#endif
 #ifdef V_GIVEUP_RACE
                 O(k2,l2).act = 0; x = O(k2,l2).w; rk[t] = k2; ra[t] = a2; rb[t] = m2; goto hand
 #else
@@ -447,7 +574,7 @@ got: atomic {                                                           /* accep
             fi
         :: ty==DET -> if :: detw==a2 -> detw = 0 :: else -> skip fi; ty = REQ; k2 = 0; a2 = 0; s2 = 0; m2 = 0 SETLANE(l2 = 0); goto wait
         :: ty==ATT ->
-            if :: attw==a2 -> attw = 0; caid[k2] = a2; rsv[k2].key = k2; rsv[k2].b = 0; live[k2] = 1; O(k2,0).seq = 0; O(k2,0).act = 0; O(k2,0).w = 0
+            if :: attw==a2 -> attw = 0; caid[k2] = a2; rsv[k2].key = k2; OPENRSV(k2) live[k2] = 1; O(k2,0).seq = 0; O(k2,0).act = 0; O(k2,0).w = 0
 #if LANES==2 && FORGET<2
                 ; O(k2,1).seq = 0; O(k2,1).act = 0; O(k2,1).w = 0
 #endif
@@ -536,10 +663,84 @@ inline steal(i_,k_,n_,hit_) {       /* entered with n_ chosen and the intent rec
 #define RECORD(i,k,n) record(i,k,n)
 #endif
 
+/* deposit: 1 the counter; 2 granted, seq, last and the intent in one flip; 3 the word, by a compare that covers all of it; 4 the intent is
+   closed, and what could not be put there taken back, in one flip; 5 the counter; 6 the answer.  s_ 0: asked ahead, no record */
+#define CLOSE(k_) rows[k_].ik = 0; rows[k_].ip = 0; rows[k_].ia = 0
+#if NOWAIT
+#define DEPONCE(k_,s_,l_) if :: s_!=0 -> assert(DEP(k_,l_)!=s_); DEP(k_,l_) = s_ :: else -> skip fi
+#else
+#define DEPONCE(k_,s_,l_) skip
+#endif
+#ifdef V_DEP_LAST_AMOUNT
+#define DEPLAST n; LDEP(k,dl) = s
+#elif defined(V_DEP_LAST_ZERO)
+#define DEPLAST 0
+#else
+#define DEPLAST DEPOSITED
+#endif
+inline flipseq(k_,s_,l_) { if :: s_!=0 -> SEQ(k_,l_) = s_; LAST(k_,l_) = DEPLAST :: else -> skip fi }
+inline depflip(k_,s_,n_,l_) {
+#ifdef V_DEP_BEFORE_FLIP
+    skip
+#else
+    rows[k_].g = rows[k_].g+n_; flipseq(k_,s_,l_);
+#if !defined(V_DEP_NO_INTENT) && !defined(V_DEP_SPLIT)
+    rows[k_].ik = DPS; rows[k_].ip = 1-rsv[k_].p; rows[k_].ia = n_
+#endif
+#endif
+}
+inline depword(k_,s_,n_,l_,hit_) {
+#ifdef V_DEP_SPLIT
+    atomic { rows[k_].ik = DPS; rows[k_].ip = 1-rsv[k_].p; rows[k_].ia = n_ };
+#endif
+#ifdef V_DEP_STORE
+    atomic { if :: rsv[k_].key==k_ -> i = rsv[k_].b+n_; hit_ = 1 :: else -> hit_ = 0 fi };
+    atomic { if :: hit_ -> rsv[k_].key = k_; rsv[k_].b = i; rsv[k_].p = 1-rsv[k_].p; DEPONCE(k_,s_,l_) :: else -> skip fi; i = 0 };
+#else
+    atomic {
+        if
+        :: DEPKEYOK(rsv[k_].key,k_) ->
+            rsv[k_].b = rsv[k_].b+n_; hit_ = 1; DEPONCE(k_,s_,l_);
+#ifndef V_DEP_NOPARITY
+            rsv[k_].p = 1-rsv[k_].p
+#endif
+#if LOSE
+        :: true -> hit_ = 0
+#else
+        :: else -> hit_ = 0
+#endif
+        fi
+    };
+#endif
+}
+inline depclose(k_,s_,n_,l_,hit_) {
+#ifdef V_DEP_BEFORE_FLIP
+    atomic { if :: hit_ -> rows[k_].g = rows[k_].g+n_ :: else -> skip fi; flipseq(k_,s_,l_) };
+#elif defined(V_DEP_KEEP)
+    atomic { CLOSE(k_); hit_ = 1 };
+#else
+    atomic { if :: !hit_ -> rows[k_].g = rows[k_].g-n_ :: else -> skip fi; CLOSE(k_) };
+#endif
+    atomic { if :: !hit_ -> c = c-n_ :: else -> skip fi; hit_ = 0 }
+}
+#ifdef V_DEP_OPEN_INTENT
+#define MAYDEP(k_) true
+#else
+#define MAYDEP(k_) rows[k_].ik==0
+#endif
 inline settle(k_) {                 /* after a crash: the word's parity decides */
     atomic {
         if
+#ifndef V_DEP_AS_STEAL
+        :: rows[k_].ik==DPS ->      /* not in the word: it never will be */
+#ifndef V_DEP_SETTLE_KEEP
+            if :: rsv[k_].p!=rows[k_].ip -> r = rows[k_].ia; rows[k_].g = rows[k_].g-r :: else -> r = 0 fi;
+#endif
+            CLOSE(k_)
+        :: rows[k_].ik!=0 && rows[k_].ik!=DPS ->
+#else
         :: rows[k_].ik!=0 ->
+#endif
             CLOSEFOLD(k_);
             if :: WPAR(rows[k_].ik,k_)==rows[k_].ip -> r = rows[k_].ia; minus(k_,rows[k_].ia) :: else -> r = 0 fi;
             rows[k_].ik = 0; rows[k_].ip = 0; rows[k_].ia = 0
@@ -578,18 +779,33 @@ end: do
             settle(2);
 #endif
             atomic { sess = 1; ty = REQ }
-        :: ty==REQ && sess ->
+#if AHEAD
+        :: ty==AHD && sess ->                               /* credit for an idle hand: what is there, once, or nothing */
+            if
+            :: AIDOK(rows[k].aid,a) && rows[k].st==1 && c+1<=LIMIT ->
+                atomic { n = 1; c = c+n };
+                atomic { if :: MAYDEP(k) -> depflip(k,0,n,0) :: else -> c = c-n; n = 0 fi };
+                if :: n>0 -> depword(k,0,n,0,hit); depclose(k,0,n,0,hit) :: else -> skip fi
+            :: true -> skip
+            fi
+#endif
+        :: (ty==REQ || ty==NWT) && sess ->
             if
             :: (!AIDOK(rows[k].aid,a) || rows[k].st!=1) -> skip     /* an attachment that is no more: the client's record is gone too */
             :: (AIDOK(rows[k].aid,a) && rows[k].st==1 && s==SEQ(k,dl)) ->
 #ifdef V_NOLAST
                 answer(REQ,k,a,s,NEEDOF(dl),dl)
 #else
-                answer(REQ,k,a,s,LAST(k,dl),dl)              /* the same answer */
+#if TWICE==1
+                if :: LAST(k,dl)==DEPOSITED && rows[k].ik==0 -> n = 1; depword(k,s,n,dl,hit); n = 0; hit = 0 :: else -> skip fi;
+#elif TWICE==2
+                if :: LAST(k,dl)==DEPOSITED && rows[k].ik==0 && c+1<=LIMIT -> goto anew :: else -> skip fi;
+#endif
+                answer((LAST(k,dl)==DEPOSITED -> DON : REQ),k,a,s,CARRIES(k,dl),dl)     /* the same answer */
 #endif
             :: (AIDOK(rows[k].aid,a) && rows[k].st==1 && s<SEQ(k,dl)) -> skip       /* old */
             :: (rows[k].st==1 && s>SEQ(k,dl) && AIDOK(rows[k].aid,a)) ->
-                atomic {                                    /* counters first ... */
+anew:           atomic {                                    /* counters first ... */
                     if
                     :: c+NEEDOF(dl)+BATCHOF(dl)<=LIMIT -> n = NEEDOF(dl)+BATCHOF(dl)
                     :: c+NEEDOF(dl)+BATCHOF(dl)>LIMIT && c+NEEDOF(dl)<=LIMIT -> n = NEEDOF(dl)
@@ -597,6 +813,18 @@ end: do
                     fi;
                     c = c+n
                 };
+#if NOWAIT
+                atomic { if :: ty==NWT && n>0 && MAYDEP(k) -> depflip(k,s,n,dl) :: else -> goto byanswer fi };
+                depword(k,s,n,dl,hit);
+                depclose(k,s,n,dl,hit);
+#ifdef V_DEP_ANSWER_AMOUNT
+                answer(REQ,k,a,s,n,dl);
+#else
+                answer(DON,k,a,s,0,dl);
+#endif
+                goto answered;
+byanswer:
+#endif
 #ifdef V_GRANT_AFTER_ANSWER
                 answer(REQ,k,a,s,n,dl);
 #endif
@@ -634,13 +862,14 @@ detached:   answer(DET,k,a,0,0,0)
             :: (rows[k].st==1 && AIDOK(rows[k].aid,a)) -> skip
             :: else ->
                 if
-                :: rows[k].st==0 -> atomic { rows[k].aid = a; ZERO_SEQ(k); ZERO_LAST(k); rows[k].g = 0; rows[k].st = 1; rows[k].prev = force[k] }
+                :: rows[k].st==0 -> atomic { rows[k].aid = a; ZERO_SEQ(k); ZERO_LAST(k) ZERO_DEP(k); rows[k].g = 0; rows[k].st = 1; rows[k].prev = force[k] }
                 :: !alive -> skip
                 fi
             fi;
             answer(ATT,k,a,0,0,0)
         :: ty!=RES && !sess -> skip
         fi;
+answered:
         atomic { ty = REQ; k = 0; a = 0; s = 0; n = 0 SETLANE(dl = 0) }
     :: atomic { !alive && !gone -> sess = 0; k = 1 };       /* pidfd: the session is released, row by row */
         do
