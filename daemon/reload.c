@@ -63,8 +63,8 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 	return 0;
 }
 
-/* Of an item, or (0) memory.max. */
-static void set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
+/* Of an item, or (0) memory.max. Returns whether it is another one now. */
+static bool set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
 {
 	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
 	uint64_t old = itemlimit_read(p, item);
@@ -74,26 +74,31 @@ static void set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
 	else
 		itemlimit_set(p, item, max);
 	if (old == max)
-		return;
+		return false;
 	p->version++;
 	fprintf(changes, "%s %s%s.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
 		item ? "stat." : "memory", item ? p->tree->items->items[item].name : "",
 		value_format_limit(old, before), value_format_limit(max, after));
+	return true;
 }
 
 /* Gives a pool the file's values, where no person's hold over them. */
 static void set_pool(
 	struct manager *m, struct pool *p, const struct conf_pool *section, FILE *changes)
 {
+	bool changed = false;
+
 	if (!(p->set_at_run & POOL_SET_MAX))
-		set_max(p, 0, section ? section->max : VALUE_MAX, changes);
-	for (uint32_t item = 1; item <= m->items.n; item++)
+		changed = set_max(p, 0, section ? section->max : VALUE_MAX, changes);
+	for (uint32_t item = 1; item <= m->items.n; item++) {
+		const char *name = m->items.items[item].name;
+		uint64_t max = section ? conf_item_max(section, name) : VALUE_MAX;
+
 		if (!(p->items_set_at_run & itemlimit_bit(item)))
-			set_max(p, item,
-				section ? conf_item_max(section, m->items.items[item].name)
-					: VALUE_MAX,
-				changes);
-	drain_above_limits(m->drain, p);
+			changed = set_max(p, item, max, changes) || changed;
+	}
+	if (changed)
+		drain_above_limits(m->drain, p);
 }
 
 /* So that setting its limits cannot fail. One that is not set after all goes again. */
