@@ -18,6 +18,11 @@ passed=0
 failed=0
 skipped=0
 
+if [ -n "${TEST_QEMU:-}" ]; then
+	echo "1..1"
+	echo "ok - stress # SKIP qemu does not keep a store before a later load, as the processor would"
+	exit 0
+fi
 for program in "${TALLYD:-}" "${STRESS:-}/sound"; do
 	if [ ! -x "$program" ]; then
 		echo "Bail out! '$program' is not a program"

@@ -341,7 +341,7 @@ byte ldep[LANES*(NK+1)];                         /* ghost: the last request of t
 #elif PROBE==14               /* a deposit is open while force has not been folded in */
 #define PROBED (rows[1].ik==DPS && force[1]>rows[1].prev)
 #elif PROBE==15               /* asked ahead by an attachment that is no more, of one that came after */
-#define PROBED (live[1] && caid[1]==2 && rows[1].aid==2 && req?[AHD,1,1,0])
+#define PROBED (live[1] && caid[1]==2 && rows[1].aid==2 && req?[AHD,1,1,0 LF(0)])
 #endif
 
 active proctype Monitor() {
