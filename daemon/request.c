@@ -47,24 +47,21 @@ static void grant(struct request *r, uint64_t amount)
 	struct key *k = r->key;
 	unsigned lane = r->lane;
 	uint64_t seq = r->seq;
-	bool nowait = r->nowait, done = true;
+	bool done = true;
 
 	k->attachment->session->manager->stats.grants++;
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
 		atomic_store(&key_words(k)->ahead, 0);
-	if (!nowait)
-		row_answer(k, lane, seq, amount);
-	else if (row_is_settled(k))
+	/* The drainer may be at a word of this key, and one intent a row is all there may be: then
+	 * it is granted by the answer, as to one who waits. */
+	if (r->nowait && row_is_settled(k)) {
 		done = row_deposit(k, lane, seq, amount);
-	else {
-		/* The drainer is at a word of this key, and one intent a row is all there may be. */
-		done = false;
-		key_uncharge(k, amount);
-		row_answer(k, lane, seq, 0);
-	}
+		amount = 0;
+	} else
+		row_answer(k, lane, seq, amount);
 	free_request(r);
-	send_answer(k, lane, seq, nowait ? 0 : amount, done ? 0 : -EAGAIN);
+	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN);
 }
 
 /* What counts under the limit, as of the last look. It may have been removed while somebody waited
@@ -260,7 +257,6 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	const struct ledger_copy *c;
 	struct itemlimit_place behind = {NULL, 0};
 	struct request *r;
-	bool nowait;
 
 	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX ||
 		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) || m->seq == 0 ||
@@ -270,7 +266,6 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	if (!k)
 		return true; /* detached meanwhile: the client's record of it is gone too */
 	c = ledger_read(k->row);
-	nowait = m->flags & WIRE_CHARGE_NOWAIT;
 	if (m->seq == c->seq[m->lane]) {
 		answer_again(k, m->lane, m->seq, c->last[m->lane]);
 		return true;
@@ -279,11 +274,6 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		return true;
 	if (k->request[m->lane])
 		return k->request[m->lane]->seq == m->seq;
-	if (nowait && !row_is_settled(k)) {
-		row_answer(k, m->lane, m->seq, 0);
-		send_answer(k, m->lane, m->seq, 0, -EAGAIN);
-		return true;
-	}
 
 	r = calloc(1, sizeof(*r));
 	if (!r) {
@@ -297,7 +287,7 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		.need = m->need,
 		.deadline_usec = m->deadline_usec,
 		.may_queue = m->flags & WIRE_CHARGE_QUEUE,
-		.nowait = nowait};
+		.nowait = m->flags & WIRE_CHARGE_NOWAIT};
 	k->request[m->lane] = r;
 
 	if (r->may_queue)

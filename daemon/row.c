@@ -75,11 +75,8 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	done = segment_reserve_give(words, k->number, bytes, parity) == 0;
 
 	c = ledger_edit(k->row);
-	if (!done) {
+	if (!done)
 		c->granted -= bytes;
-		if (seq != 0)
-			c->last[lane] = 0;
-	}
 	close_intent(c);
 	flip(k);
 	if (!done)

@@ -146,7 +146,8 @@ struct wire_extent_is {
 
 #define WIRE_CHARGE_QUEUE UINT32_C(1) /* wait in the pool's queue until the deadline */
 /* Nobody waits: what is granted is put into the key's reserve by the daemon, where it can be taken
- * back; the answer's amount is 0 and its status tells (-EAGAIN: ask again). Not with QUEUE. */
+ * back; the answer's amount is 0 and its status tells (-EAGAIN: ask again). While the daemon is at a
+ * word of the key, the answer brings it. Not with QUEUE. */
 #define WIRE_CHARGE_NOWAIT UINT32_C(2)
 
 struct wire_charge {
