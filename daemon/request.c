@@ -60,6 +60,8 @@ static void grant(struct request *r, uint64_t amount)
 		amount = 0;
 	} else
 		row_answer(k, lane, seq, amount);
+	if (!done)
+		queue_kick(k->attachment->session->manager);
 	free_request(r);
 	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN);
 }
