@@ -46,6 +46,11 @@ static bool is_no_socket(const char *address)
 	return path && stat(path, &st) == 0 && !S_ISSOCK(st.st_mode);
 }
 
+static bool is_bad_percpu(const char *kind)
+{
+	return kind && *kind && strcmp(kind, "atomic") != 0 && strcmp(kind, "rseq") != 0;
+}
+
 static int error_bad_address(const char *address)
 {
 	bool looks_like_path = *address == '/' || *address == '.';
@@ -88,6 +93,9 @@ int error_open(const char *address, int error)
 			"tallyd at %s speaks another version; use the tallyctl that came with it",
 			address);
 	case EINVAL:
+		if (is_bad_percpu(getenv("TALLY_PERCPU")))
+			return error_line(STATUS_ERROR,
+				"TALLY_PERCPU is neither 'atomic' nor 'rseq'; correct or unset it");
 		return error_bad_address(address);
 	case EOPNOTSUPP:
 		return error_line(STATUS_ERROR,

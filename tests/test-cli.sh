@@ -346,6 +346,7 @@ test_reaching() {
 	address 1 "unix:$work is no socket" "an address that is a directory" "unix:$work"
 	address 1 "write unix:$socket" "an address that is a path" "$socket"
 	works "--socket takes an address" --socket "unix:$socket" status
+	TALLY_PERCPU=fast fails 1 "TALLY_PERCPU is neither" "a kind of operation that there is not" status
 	fails 2 "needs the path" "--socket with no path in the address" --socket unix: status
 	fails 1 "no tallyd at unix:$work/none;" "the prefix is shown once" \
 		--socket "unix:$work/none" status
