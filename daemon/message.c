@@ -215,22 +215,6 @@ static bool on_item(struct session *s, const union message_buffer *m, const char
 	return true;
 }
 
-static int text_to_memfd(const char *text, size_t n)
-{
-	_cleanup_(close_fdp) int fd = memfd_make("tally-text");
-
-	if (fd < 0)
-		return fd;
-	for (size_t done = 0; done < n;) {
-		ssize_t w = write(fd, text + done, n - done);
-
-		if (w < 0)
-			return -errno;
-		done += (size_t)w;
-	}
-	return take_fd(&fd);
-}
-
 static void send_text(struct session *s, uint64_t cookie, int status, const char *text)
 {
 	struct {
@@ -242,7 +226,7 @@ static void send_text(struct session *s, uint64_t cookie, int status, const char
 
 	answer.t = (struct wire_text){.status = status, .length = n};
 	if (n > WIRE_TEXT_MAX) {
-		fd = text_to_memfd(text, n);
+		fd = memfd_of_text("tally-text", text, n);
 		answer.t.in_memfd = 1;
 		if (fd < 0)
 			answer.t = (struct wire_text){.status = fd};

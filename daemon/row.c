@@ -84,29 +84,16 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	return done;
 }
 
-/* What a cumulative word of the client's has grown by, as far as the row may grow: the word is the
- * client's to write, and one that went back, or ran away, adds nothing it could not have charged.
- */
-static uint64_t growth(_Atomic uint64_t *cumulative, uint64_t *previous, uint64_t granted)
-{
-	uint64_t now = atomic_load(cumulative);
-	uint64_t delta = now - *previous;
-
-	*previous = now;
-	if (delta > WORD_BYTES_MAX)
-		return 0;
-	return delta > WORD_BYTES_MAX - granted ? WORD_BYTES_MAX - granted : delta;
-}
-
 /* Into the copy: the counters are charged before it is flipped. */
 static void fold(struct key *k, struct ledger_copy *c)
 {
 	struct segment_key *words = key_words(k);
-	uint64_t forced = growth(&words->force, &c->previous_force, c->granted);
+	uint64_t forced =
+		segment_growth(&words->force, &c->previous_force, WORD_BYTES_MAX - c->granted);
 	uint64_t owed;
 
 	c->granted += forced;
-	owed = growth(&words->debt, &c->previous_debt, c->granted);
+	owed = segment_growth(&words->debt, &c->previous_debt, WORD_BYTES_MAX - c->granted);
 	c->granted += owed;
 	if (forced + owed == 0)
 		return;

@@ -63,22 +63,6 @@ void answer_done(struct embedded *e, uint64_t cookie, int status)
 	answer_send(e, &done, sizeof(done));
 }
 
-static int text_to_memfd(const char *text, size_t n)
-{
-	_cleanup_(close_fdp) int fd = memfd_make("tally-text");
-
-	if (fd < 0)
-		return fd;
-	for (size_t done = 0; done < n;) {
-		ssize_t w = write(fd, text + done, n - done);
-
-		if (w < 0)
-			return -errno;
-		done += (size_t)w;
-	}
-	return take_fd(&fd);
-}
-
 /* Not on the stack: it may be the small one of a thread. */
 int answer_text(struct embedded *e, uint64_t cookie, int status, const char *text)
 {
@@ -92,7 +76,7 @@ int answer_text(struct embedded *e, uint64_t cookie, int status, const char *tex
 	answer.h.size = (uint32_t)(sizeof(answer) + tail);
 	answer.length = n;
 	if (n > tail) {
-		int fd = text_to_memfd(text, n);
+		int fd = memfd_of_text("tally-text", text, n);
 
 		answer.in_memfd = fd >= 0;
 		answer.length = fd >= 0 ? n : 0;

@@ -64,24 +64,12 @@ uint64_t credit_room(const struct engine_key *k)
 	return WORD_BYTES_MAX - k->granted;
 }
 
-/* What a cumulative word has grown by, as far as the key may grow. */
-static uint64_t growth(_Atomic uint64_t *cumulative, uint64_t *previous, uint64_t room)
-{
-	uint64_t now = atomic_load(cumulative);
-	uint64_t delta = now - *previous;
-
-	*previous = now;
-	if (delta > WORD_BYTES_MAX)
-		return 0;
-	return delta < room ? delta : room;
-}
-
 void credit_fold(struct engine_key *k)
 {
 	struct segment_key *words = engine_words(k);
-	uint64_t bytes = growth(&words->force, &k->previous_force, credit_room(k));
+	uint64_t bytes = segment_growth(&words->force, &k->previous_force, credit_room(k));
 
-	bytes += growth(&words->debt, &k->previous_debt, credit_room(k) - bytes);
+	bytes += segment_growth(&words->debt, &k->previous_debt, credit_room(k) - bytes);
 	if (bytes == 0)
 		return;
 	itemlimit_charge(k->attachment->pool, k->item, bytes);

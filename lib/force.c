@@ -35,13 +35,10 @@ void force_charge(struct tally_pool *p, tally_item item, uint64_t bytes)
 		atomic_store(&p->owed[item], 0);
 }
 
-bool force_uncharge(struct tally_pool *p, tally_item item, uint64_t bytes)
+void force_uncharge(struct tally_pool *p, tally_item item, uint64_t bytes)
 {
 	uint64_t owed = atomic_load(&p->owed[item]);
 
-	do
-		if (owed < bytes)
-			return false;
-	while (!atomic_compare_exchange_weak(&p->owed[item], &owed, owed - bytes));
-	return true;
+	while (owed >= bytes && !atomic_compare_exchange_weak(&p->owed[item], &owed, owed - bytes))
+		;
 }

@@ -12,8 +12,8 @@
 /* The handle is not detached, or its bytes go with it. Async-signal-safe. */
 void force_charge(struct tally_pool *p, tally_item item, uint64_t bytes);
 
-/* Gives back what is owed still; false: so much is not. Async-signal-safe. */
-bool force_uncharge(struct tally_pool *p, tally_item item, uint64_t bytes);
+/* Gives back what is owed still; nothing, when so much is not. Async-signal-safe. */
+void force_uncharge(struct tally_pool *p, tally_item item, uint64_t bytes);
 
 /* The handle has its key of the item now: what is owed goes there. Async-signal-safe. */
 void force_settle(struct tally_pool *p, tally_item item);

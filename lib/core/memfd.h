@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "util.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -21,4 +23,21 @@ static inline int memfd_make(const char *name)
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	return fd < 0 ? -errno : fd;
+}
+
+/* One that holds `n` bytes of text. */
+static inline int memfd_of_text(const char *name, const char *text, size_t n)
+{
+	_cleanup_(close_fdp) int fd = memfd_make(name);
+
+	if (fd < 0)
+		return fd;
+	for (size_t done = 0; done < n;) {
+		ssize_t w = write(fd, text + done, n - done);
+
+		if (w < 0)
+			return -errno;
+		done += (size_t)w;
+	}
+	return take_fd(&fd);
 }

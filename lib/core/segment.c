@@ -259,6 +259,17 @@ void segment_unmap(struct segment *s)
 	memset(s, 0, sizeof(*s));
 }
 
+uint64_t segment_growth(const _Atomic uint64_t *cumulative, uint64_t *previous, uint64_t room)
+{
+	uint64_t now = atomic_load(cumulative);
+	uint64_t delta = now - *previous;
+
+	*previous = now;
+	if (delta > WORD_BYTES_MAX)
+		return 0;
+	return delta < room ? delta : room;
+}
+
 /* Returns the bytes that lay there. */
 static uint64_t hand_reserve_to(struct segment_key *k, uint32_t key)
 {

@@ -165,6 +165,13 @@ static inline struct segment_figures *segment_figures(const struct segment *s, u
 	return (struct segment_figures *)s->ro[e] + i;
 }
 
+/*
+ * What a cumulative word (force, debt) has grown by since *previous, which becomes what it is now; at
+ * most `room`. The word is the client's to write: one that went back, or ran away, adds nothing it
+ * could not have charged.
+ */
+uint64_t segment_growth(const _Atomic uint64_t *cumulative, uint64_t *previous, uint64_t room);
+
 /* ------------------------------------------------------------------ reserves, from both sides */
 
 /* Gives the reserve to a key, empty, keeping the parity (client, at attach). */
