@@ -16,7 +16,11 @@
 
 static inline uint32_t key_word(const struct tally_pool *p, tally_item item)
 {
-	return atomic_load_explicit(&p->key[item], memory_order_relaxed);
+	const _Atomic uint32_t *keys = p->key;
+	size_t place = item;
+
+	/* As a sum of its own: gcc then adds the array's offset in the load. */
+	return atomic_load_explicit(keys + place, memory_order_relaxed);
 }
 
 static int check_charge(struct tally_pool *p, uint64_t bytes)
