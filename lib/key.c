@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "client.h"
+#include "core/batch.h"
 
 /* The doorbell rings at most so often; the daemon's periodic flush looks anyway. */
 #define RING_USEC 1000
@@ -112,16 +113,18 @@ struct marks {
 	uint64_t high, low;
 };
 
-static struct marks read_marks(struct tally *t)
+/* The marks for a charge of so many bytes that the stock did not serve. Hits of all CPUs read HIGH, so
+ * it is written only when it changes. */
+static struct marks adapt_marks(struct tally *t, uint64_t bytes)
 {
-	const struct segment_info *info = segment_info(&t->segment);
-	struct marks m = {.high = atomic_load_explicit(&info->high, memory_order_relaxed),
-		.low = atomic_load_explicit(&info->low, memory_order_relaxed)};
+	uint64_t least =
+		atomic_load_explicit(&segment_info(&t->segment)->high, memory_order_relaxed);
+	uint64_t high = atomic_load_explicit(&t->live->high, memory_order_relaxed);
+	uint64_t now = batch_high(high, bytes, least);
 
-	/* A reload may have changed it; hits of all CPUs read it here. */
-	if (unlikely(atomic_load_explicit(&t->live->high, memory_order_relaxed) != m.high))
-		atomic_store_explicit(&t->live->high, m.high, memory_order_relaxed);
-	return m;
+	if (now != high)
+		atomic_store_explicit(&t->live->high, now, memory_order_relaxed);
+	return (struct marks){.high = now, .low = now / 2};
 }
 
 /*
@@ -129,10 +132,9 @@ static struct marks read_marks(struct tally *t)
  * is on its way: the caller is inside a call, and so has a handle of it. Another's, which is evicted,
  * might be used again meanwhile: it is counted as moving.
  */
-static void put(struct client_key *k, uint64_t bytes, bool evict)
+static void put(struct client_key *k, uint64_t bytes, struct marks m, bool evict)
 {
 	struct tally *t = k->tally;
-	struct marks m = read_marks(t);
 	struct stock_carry carry[2];
 	_Atomic uint32_t *moving;
 	uint32_t cpu;
@@ -160,7 +162,7 @@ void key_put(struct client_key *k, uint64_t bytes)
 	if (room == STOCK_FULL)
 		put_reserve(k, bytes);
 	else
-		put(k, bytes, room == STOCK_EVICT);
+		put(k, bytes, adapt_marks(k->tally, bytes), room == STOCK_EVICT);
 }
 
 bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
@@ -177,25 +179,23 @@ bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t byt
 }
 
 /* A slot is refilled to LOW; of a key that grows, to HIGH. */
-static uint64_t refill_of(const struct client_key *k, uint64_t batch)
+static uint64_t refill_of(const struct client_key *k, struct marks m, uint64_t batch)
 {
 	const struct segment_info *info = info_of(k);
 
-	return atomic_load_explicit(batch > atomic_load_explicit(&info->batch, memory_order_relaxed)
-			? &info->high
-			: &info->low,
-		memory_order_relaxed);
+	return batch > atomic_load_explicit(&info->batch, memory_order_relaxed) ? m.high : m.low;
 }
 
 bool key_take(struct client_key *k, uint64_t bytes)
 {
 	enum stock_room room = stock_room(&k->tally->live->stocks, k->number);
+	struct marks m = adapt_marks(k->tally, bytes);
 	uint64_t batch = batch_of(k), left = 0;
-	uint64_t want = bytes + (room == STOCK_FULL ? 0 : refill_of(k, batch));
+	uint64_t want = bytes + (room == STOCK_FULL ? 0 : refill_of(k, m, batch));
 	uint64_t n = segment_reserve_take(k->words, k->number, bytes, want, &left);
 
 	if (n > bytes)
-		put(k, n - bytes, room == STOCK_EVICT);
+		put(k, n - bytes, m, room == STOCK_EVICT);
 	if (n > 0 && bytes > 0 && left < SEGMENT_AHEAD(batch))
 		ask_ahead(k);
 	return n > 0 || bytes == 0;

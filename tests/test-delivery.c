@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client.h"
+#include "core/batch.h"
 #include "core/percpu.h"
 
 #define K UINT64_C(1024)
@@ -179,6 +181,33 @@ static void test_idle_credit_serves_others(void **state _unused_)
 }
 
 /* Of one item, up the tree; the rest of the pool is not touched by it. */
+static uint64_t high_after_swings(struct tally_pool *p, uint64_t bytes, unsigned charges)
+{
+	for (unsigned swing = 0; swing < 50; swing++) {
+		for (unsigned i = 0; i < charges; i++)
+			assert_int_equal(tally_charge(p, bytes), 0);
+		for (unsigned i = 0; i < charges; i++)
+			tally_uncharge(p, bytes);
+	}
+	return atomic_load(&p->live->high);
+}
+
+/* A slot comes to hold several of the charges that it serves. */
+static void test_mark_follows_charges(void **state _unused_)
+{
+	struct tally *t = open_embedded(NULL);
+	struct tally_pool *p = harness_attach(t, "/p");
+	uint64_t least = atomic_load(&p->live->high);
+
+	assert_int_equal(high_after_swings(p, K, 2 * least / K), least);
+	/* As far as the swing, and no farther than it takes to have the swing in the slot. */
+	assert_true(high_after_swings(p, 100 * K, 20) >= 20 * 100 * K);
+	assert_true(high_after_swings(p, 16 * M, 4) <= least * BATCH_HIGH_TIMES);
+	assert_int_equal(high_after_swings(p, K, 64 * least / K), least);
+	tally_detach(p);
+	tally_close(t);
+}
+
 static void test_item_limit(void **state _unused_)
 {
 	struct tally *t = open_embedded(NULL);
@@ -573,6 +602,7 @@ int main(void)
 		BOTH(test_configuration),
 		BOTH(test_define),
 		BOTH(test_idle_credit_serves_others),
+		BOTH(test_mark_follows_charges),
 		BOTH(test_item_limit),
 		BOTH(test_force),
 		BOTH(test_fork),

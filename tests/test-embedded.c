@@ -485,7 +485,6 @@ static void test_hello(void **state _unused_)
 	assert_true(b->segment.n_cpus >= 1);
 	assert_true(atomic_load(&segment_info(&b->segment)->batch) == BATCH);
 	assert_true(atomic_load(&segment_info(&b->segment)->high) == BATCH);
-	assert_true(atomic_load(&segment_info(&b->segment)->low) == BATCH / 2);
 	/* A descriptor that can be polled, and has nothing to say. */
 	p = (struct pollfd){.fd = b->fd, .events = POLLIN};
 	assert_int_equal(poll(&p, 1, 0), 0);

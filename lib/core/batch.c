@@ -2,6 +2,8 @@
 
 #include "batch.h"
 
+#include "word.h"
+
 static uint64_t bounded(uint64_t bytes, uint64_t least, uint64_t most)
 {
 	if (bytes > most)
@@ -25,4 +27,13 @@ uint64_t batch_next(struct batch *b, uint64_t now_usec, uint64_t least, uint64_t
 	b->bytes = bytes;
 	b->last_usec = now_usec;
 	return bytes;
+}
+
+uint64_t batch_high(uint64_t high, uint64_t bytes, uint64_t least)
+{
+	uint64_t most = bounded(least * BATCH_HIGH_TIMES, least, WORD_HIT_MAX - 1);
+	uint64_t aim = bytes < most ? bounded(bytes * BATCH_HIGH_CHARGES, least, most) : most;
+
+	high = bounded(high, least, most);
+	return aim > high ? high + (aim - high + 3) / 4 : high - (high - aim + 3) / 4;
 }

@@ -152,11 +152,8 @@ fail:
 
 void segment_set_batch(struct segment_info *info, uint64_t batch)
 {
-	uint64_t high = batch < WORD_HIT_MAX / 2 ? batch : WORD_HIT_MAX / 2;
-
 	atomic_store(&info->batch, batch);
-	atomic_store(&info->high, high);
-	atomic_store(&info->low, high / 2);
+	atomic_store(&info->high, batch < WORD_HIT_MAX / 2 ? batch : WORD_HIT_MAX / 2);
 }
 
 static bool is_sealed(int fd, int seals)

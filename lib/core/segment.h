@@ -60,9 +60,9 @@ struct segment_info {
 	uint32_t version;
 	uint32_t reserved;
 	uint64_t session;
-	uint64_t generation;        /* of the daemon: differs after every start */
-	_Atomic uint64_t batch;     /* bytes asked for beyond the need; larger needs use lane 1 */
-	_Atomic uint64_t high, low; /* marks of a slot */
+	uint64_t generation;    /* of the daemon: differs after every start */
+	_Atomic uint64_t batch; /* bytes asked for beyond the need; larger needs use lane 1 */
+	_Atomic uint64_t high;  /* mark of a slot while charges are small, see batch_high() */
 };
 
 /* ro: a key's figures. */
@@ -75,9 +75,9 @@ struct segment_figures {
 static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
 static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
 
-/* Writes the batch and the marks of a slot that follow from it where the client reads them: what one
- * request brings fills a slot twice, so that a program's common swing, and a buffer of 100 KiB, stay
- * within a slot, and a thread that changes its CPU finds something. */
+/* Writes the batch and the mark of a slot that follows from it where the client reads them: HIGH is
+ * what one request brings, and LOW half of it, so that a program's common swing stays within a slot,
+ * and a thread that changes its CPU finds something. */
 void segment_set_batch(struct segment_info *info, uint64_t batch);
 
 /* A reserve above the mark has more than its use, and rings the doorbell; one below the other asks
