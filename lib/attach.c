@@ -56,9 +56,9 @@ int client_adopt_key(struct tally *t, const struct wire_key_is *answer)
 	}
 	if (atomic_load(&p->key[answer->item]) == WORD_KEY_VOID) {
 		key_open(k, p->attachment);
-		atomic_store(&p->known[answer->item], k);
+		atomic_store(&p->items[answer->item].known, k);
+		force_settle(p, answer->item, k);
 		atomic_store(&p->key[answer->item], answer->key);
-		force_settle(p, answer->item);
 	}
 	return 0;
 }
@@ -102,7 +102,7 @@ static uint64_t void_keys(struct tally_pool *p)
 	for (unsigned item = 0; item <= ITEM_MAX; item++) {
 		uint32_t number = atomic_exchange(&p->key[item], WORD_KEY_VOID);
 
-		atomic_store(&p->known[item], NULL);
+		atomic_store(&p->items[item].known, NULL);
 
 		if (number != WORD_KEY_VOID)
 			dropped += key_close(client_key(t, number));

@@ -57,7 +57,7 @@ static bool is_open(const struct tally_pool *p)
 /* From the reserve of a key that is known; as little as possible is looked at on the way. */
 static bool charge_reserve(const struct tally_pool *p, tally_item item, uint64_t bytes)
 {
-	struct client_key *k = atomic_load_explicit(&p->known[item], memory_order_acquire);
+	struct client_key *k = atomic_load_explicit(&p->items[item].known, memory_order_acquire);
 
 	return k && is_open(p) && bytes > 0 && bytes <= TALLY_BYTES_MAX && key_take(k, bytes);
 }
@@ -124,17 +124,12 @@ static __attribute__((noinline)) void uncharge_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes, int first_attempt)
 {
 	uint64_t high = atomic_load_explicit(&p->live->high, memory_order_relaxed);
-	struct client_key *k;
 
 	if (first_attempt != -ENOENT && stock_add(&p->live->stocks, key_word(p, item), bytes, high))
 		return;
 	if (bytes == 0 || bytes > TALLY_BYTES_MAX || !is_open(p))
 		return;
-	k = atomic_load_explicit(&p->known[item], memory_order_acquire);
-	if (k)
-		key_put(k, bytes);
-	else
-		force_uncharge(p, item, bytes);
+	force_uncharge(p, item, bytes);
 }
 
 static __attribute__((noinline)) void force_slow(

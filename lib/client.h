@@ -67,13 +67,15 @@ struct tally_pool {
 	struct live *live;
 	/* Keys by item, WORD_KEY_VOID where there is none (yet, or any more). */
 	_Atomic uint32_t key[ITEM_MAX + 1];
-	/* Our side of those keys, NULL where there is none. */
-	struct client_key *_Atomic known[ITEM_MAX + 1];
+	struct {
+		struct client_key
+			*_Atomic known; /* our side of that key, NULL where there is none */
+		_Atomic uint64_t owed;  /* charged by force while there was no key; force.h */
+	} items[ITEM_MAX + 1];
 	struct tally *tally;
 	_Atomic uint32_t refs;
 	_Atomic bool detached;
 	_Atomic uint8_t asked[ITEM_MAX + 1]; /* enum client_asked */
-	_Atomic uint64_t owed[ITEM_MAX + 1]; /* charged by force, while there was no key */
 	uint64_t attachment;
 	TAILQ_ENTRY(tally_pool) entry; /* in the tally */
 	char path[];

@@ -12,8 +12,13 @@
 /* The handle is not detached, or its bytes go with it. Async-signal-safe. */
 void force_charge(struct tally_pool *p, tally_item item, uint64_t bytes);
 
-/* Gives back what is owed still; nothing, when so much is not. Async-signal-safe. */
+/* An uncharge that no slot took: of what is owed still, else of the key, if there is one. What is
+ * neither was not charged. Async-signal-safe. */
 void force_uncharge(struct tally_pool *p, tally_item item, uint64_t bytes);
 
-/* The handle has its key of the item now: what is owed goes there. Async-signal-safe. */
-void force_settle(struct tally_pool *p, tally_item item);
+/* What an item.s `owed` is, once and for all, when the handle has its key of the item. */
+#define FORCE_SETTLED UINT64_MAX
+
+/* The handle knows its key of the item, but has not begun to use it: what is owed goes there.
+ * Async-signal-safe. */
+void force_settle(struct tally_pool *p, tally_item item, struct client_key *k);

@@ -165,15 +165,20 @@ void key_put(struct client_key *k, uint64_t bytes)
 		put(k, bytes, adapt_marks(k->tally, bytes), room == STOCK_EVICT);
 }
 
-bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes)
+void key_force(struct client_key *k, uint64_t bytes)
+{
+	TALLY_STEP();
+	atomic_fetch_add(&k->words->force, bytes);
+	TALLY_STEP();
+}
+
+bool key_force_known(struct tally *t, struct client_key *const _Atomic *known, uint64_t bytes)
 {
 	_Atomic uint32_t *moving = begin_move(t);
-	struct client_key *k = client_key(t, atomic_load(handle_key));
+	struct client_key *k = atomic_load(known);
 
-	TALLY_STEP();
 	if (k)
-		atomic_fetch_add(&k->words->force, bytes);
-	TALLY_STEP();
+		key_force(k, bytes);
 	stock_move_end(moving);
 	return k;
 }

@@ -56,9 +56,10 @@ uint64_t key_close(struct client_key *k);
  * reserve. The caller has a handle of the key. */
 void key_put(struct client_key *k, uint64_t bytes);
 
-/* Counts bytes as charged by force. False: the handle has no key (yet, or any more).
- * Async-signal-safe. */
-bool key_force(struct tally *t, const _Atomic uint32_t *handle_key, uint64_t bytes);
+/* Counts bytes as charged by force; the caller keeps the key from being used again. The other is for
+ * a handle that knows its key, or not (yet, or any more): then false. Async-signal-safe. */
+void key_force(struct client_key *k, uint64_t bytes);
+bool key_force_known(struct tally *t, struct client_key *const _Atomic *known, uint64_t bytes);
 
 /* Takes `bytes` out of the reserve, and refills this CPU's stock from the rest. False: not enough
  * there. With 0 bytes it only refills. */

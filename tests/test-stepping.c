@@ -23,6 +23,7 @@
 #include "core/step.h"
 #include "core/util.h"
 #include "harness.h"
+#include "key.h"
 
 static const char config[] = "[daemon]\nbatch = 4K\n";
 
@@ -55,8 +56,13 @@ static struct {
 /* In the process that dies, and only while it is at work. */
 static bool counts;
 
+/* Looks at something at each step; NULL: nothing. */
+static void (*watch)(void);
+
 void tally_step(const char *const *place)
 {
+	if (watch)
+		watch();
 	if (!counts)
 		return;
 	shared->reached[place - __start_tally_steps] = true;
@@ -416,6 +422,53 @@ static void test_killed(void **state)
 	unsetenv("TALLY_PERCPU");
 }
 
+/* ------------------------------------------------------------------ what is owed */
+
+static struct tally_pool *debtor;
+static tally_item debt_item;
+static unsigned seen_owing, seen_using;
+
+/* Forced bytes are in the word of the key before its credit can be used: or what is uncharged of
+ * them lies idle without having been granted, and a drain drops it. */
+static void watch_debt(void)
+{
+	const struct client_key *k = atomic_load(&debtor->items[debt_item].known);
+	bool told = k && atomic_load(&k->words->force) > 0;
+
+	seen_owing += !told;
+	if (atomic_load(&debtor->key[debt_item]) == WORD_KEY_VOID)
+		return;
+	seen_using++;
+	assert_true(told);
+}
+
+static void test_owed_before_used(void **state)
+{
+	struct client c;
+	struct harness h;
+	int r;
+
+	(void)state;
+	harness_start(&h, config);
+	c = (struct client){.harness = &h, .tally = harness_open(&h)};
+	assert_int_equal(tally_item_lookup(c.tally, ITEM, &debt_item), 0);
+	debtor = harness_attach(c.tally, "/debt");
+	tally_charge_force(debtor, debt_item, 400);
+	watch = watch_debt;
+	while ((r = tally_try_charge_item(debtor, debt_item, 30)) == -EAGAIN)
+		await_message(&c);
+	watch = NULL;
+	assert_int_equal(r, 0);
+	assert_true(seen_owing > 0 && seen_using > 0);
+	assert_int_equal(harness_value(c.tally, "/debt", "memory.stat", ITEM), 430);
+	tally_uncharge_item(debtor, debt_item, 430);
+	assert_int_equal(harness_value(c.tally, "/debt", "memory.stat", ITEM), 0);
+	debtor = tally_detach(debtor);
+	assert_int_equal(harness_value(c.tally, "/debt", "memory.stat", "overdraft"), 0);
+	tally_close(c.tally);
+	harness_stop(&h);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -441,6 +494,7 @@ int main(void)
 		KILLED_BY("atomics", "atomic"),
 		KILLED_BY("sequences", "rseq"),
 		cmocka_unit_test(test_all_reached),
+		cmocka_unit_test(test_owed_before_used),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
