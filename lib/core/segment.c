@@ -19,20 +19,48 @@
 #define SEALS_RW (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define SEALS_RO (SEALS_RW | F_SEAL_FUTURE_WRITE)
 
-static uint32_t keys_of_extent(uint32_t e)
+static size_t whole_pages(size_t n)
 {
-	return SEGMENT_FIRST_KEYS << (e - 1);
+	return (n + STOCK_PAGE - 1) / STOCK_PAGE * STOCK_PAGE;
+}
+
+/* Bytes before the blocks in an extent of keys. */
+static size_t blocks_offset(uint32_t e)
+{
+	return whole_pages((size_t)segment_keys_of_extent(e) *
+		(sizeof(struct segment_key) + sizeof(struct segment_pending)));
+}
+
+static size_t size_of_block(uint32_t e)
+{
+	size_t n = segment_keys_of_extent(e);
+
+	return whole_pages(
+		n * sizeof(struct segment_cell) + SEGMENT_MARKS * (n + n / SEGMENT_GROUP));
 }
 
 static size_t size_rw(uint32_t e, uint32_t n_cpus)
 {
-	return e == 0 ? segment_stocks_offset(n_cpus) + (size_t)n_cpus * STOCK_PAGE
-		      : keys_of_extent(e) * sizeof(struct segment_key);
+	return e == 0 ? segment_stocks_offset(n_cpus) + ((size_t)n_cpus + 1) * STOCK_PAGE
+		      : blocks_offset(e) + ((size_t)n_cpus + 1) * size_of_block(e);
 }
 
 static size_t size_ro(uint32_t e)
 {
-	return e == 0 ? STOCK_PAGE : keys_of_extent(e) * sizeof(struct segment_figures);
+	return e == 0 ? STOCK_PAGE
+		      : segment_keys_of_extent(e) *
+			(sizeof(struct segment_figures) + sizeof(struct segment_pool));
+}
+
+struct segment_cells segment_cells(const struct segment *s, uint32_t key)
+{
+	uint32_t i, e = segment_extent_of(key, &i);
+
+	return (struct segment_cells){.block = (char *)s->rw[e] + blocks_offset(e),
+		.stride = size_of_block(e),
+		.n = segment_keys_of_extent(e),
+		.index = i,
+		.extent = e};
 }
 
 static void unmap(void *p, size_t size)
@@ -49,7 +77,8 @@ static void adopt(struct segment *s, void *rw, void *ro)
 	s->ro[e] = ro;
 	s->n_extents = e + 1;
 	if (e > 0)
-		atomic_fetch_add_explicit(&s->n_keys, keys_of_extent(e), memory_order_release);
+		atomic_fetch_add_explicit(
+			&s->n_keys, segment_keys_of_extent(e), memory_order_release);
 }
 
 static int make(const char *name, size_t size, int *ret_fd, void **ret_map)

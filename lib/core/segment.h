@@ -12,7 +12,12 @@
  * addresses never change while the session lives.
  *
  *     extent 0: rw  header, a byte a CPU ("touched"), a page a CPU      ro  struct segment_info
- *     extent e: rw  64 << (e - 1) times struct segment_key              ro  as many segment_figures
+ *     extent e: rw  n = 64 << (e - 1) times struct segment_key          ro  n times segment_figures
+ *                   n times struct segment_pending                          n times segment_pool
+ *                   a block a CPU: n cells, and marks of what changed
+ *
+ * Beyond the CPUs there is one more page and one more block, for threads that have no sequences in a
+ * session of sequences: what lies there is changed by atomics alone.
  *
  * What lies in rw is believed by nobody: whoever reads it reads it once, bounds it and clamps it.
  */
@@ -41,7 +46,8 @@ struct segment_header {
 	uint32_t version;
 	uint32_t kind; /* enum percpu_kind */
 	uint32_t n_cpus;
-	alignas(64) _Atomic uint8_t touched[]; /* set, once, by whoever takes a slot of a CPU */
+	/* By CPU, and one more; set, once, by whoever takes a slot there or marks something. */
+	alignas(64) _Atomic uint8_t touched[];
 };
 
 /* rw: a key's words. */
@@ -54,6 +60,33 @@ struct segment_key {
 	_Atomic uint32_t ahead; /* a batch has been asked for ahead, and nothing came of it yet */
 };
 
+/* rw: a place for a pool that an attachment is of, or that is above one: updates of its subtree since
+ * the last flush of it, which is set to 0 by that. */
+struct segment_pending {
+	_Atomic uint64_t updates;
+};
+
+/* rw, a CPU: what tally_stat_add() has moved by a key on this CPU. */
+struct segment_cell {
+	_Atomic int64_t value;    /* cumulative; wraps */
+	_Atomic uint32_t updates; /* the client's: not yet added to pending words; 0: never used */
+	uint32_t reserved;
+};
+
+/*
+ * Marks: what of a key has changed on a CPU since somebody looked. Whoever changes it stores,
+ * unconditionally and after the change (release): the key's byte, then the byte of its group of
+ * 64 keys, then the extent's byte on the CPU's page. Who looks clears them in the other order, each
+ * before it looks at what is below it. Testing a mark before storing it loses updates for good.
+ */
+enum segment_mark {
+	SEGMENT_MOVED,  /* the cell */
+	SEGMENT_CREDIT, /* the key's reserve, or a cumulative word; on whichever CPU */
+	SEGMENT_MARKS,
+};
+
+#define SEGMENT_GROUP 64 /* keys */
+
 /* ro, extent 0. */
 struct segment_info {
 	uint64_t magic;
@@ -63,6 +96,7 @@ struct segment_info {
 	uint64_t generation;    /* of the daemon: differs after every start */
 	_Atomic uint64_t batch; /* bytes asked for beyond the need; larger needs use lane 1 */
 	_Atomic uint64_t high;  /* mark of a slot while charges are small, see batch_high() */
+	_Atomic uint64_t flushed_usec; /* CLOCK_MONOTONIC: the last flush of the whole tree */
 };
 
 /* ro: a key's figures. */
@@ -72,7 +106,23 @@ struct segment_figures {
 	_Atomic uint64_t batch;   /* bytes that a miss brings now beyond its need */
 };
 
+/*
+ * ro: a place's pool, as it was at `looked_usec` (CLOCK_MONOTONIC), or at the last flush of the whole
+ * tree if that was later. `seq` is odd while the rest is being written.
+ */
+struct segment_pool {
+	alignas(64) _Atomic uint32_t seq;
+	_Atomic uint32_t parent;    /* the place of the pool above it; 0: it has none here */
+	_Atomic uint64_t threshold; /* pending updates above which a read flushes */
+	_Atomic uint64_t current, peak, limit, headroom; /* bytes; UINT64_MAX: no limit */
+	_Atomic uint64_t looked_usec;
+};
+
 static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
+static_assert(sizeof(struct segment_pool) == 64, "a pool's figures are one cache line");
+static_assert(sizeof(struct segment_cell) == 16, "four cells in a cache line");
+static_assert(SEGMENT_MARKS == STOCK_MARKS && SEGMENT_EXTENTS <= STOCK_EXTENTS,
+	"a CPU's page has a byte for each");
 static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
 
 /* Writes the batch and the mark of a slot that follows from it where the client reads them: HIGH is
@@ -89,7 +139,7 @@ struct segment {
 	uint32_t n_cpus;
 	enum percpu_kind kind;
 	uint32_t n_extents;      /* mapped; 0: none */
-	_Atomic uint32_t n_keys; /* keys 1..n_keys have a place */
+	_Atomic uint32_t n_keys; /* keys 1..n_keys, and as many pools, have a place */
 	void *rw[SEGMENT_EXTENTS], *ro[SEGMENT_EXTENTS];
 };
 
@@ -123,7 +173,7 @@ static inline struct segment_info *segment_info(const struct segment *s)
 /* Bytes before the stocks in the base. */
 static inline size_t segment_stocks_offset(uint32_t n_cpus)
 {
-	size_t n = offsetof(struct segment_header, touched) + n_cpus;
+	size_t n = offsetof(struct segment_header, touched) + n_cpus + 1;
 
 	return (n + STOCK_PAGE - 1) / STOCK_PAGE * STOCK_PAGE;
 }
@@ -134,6 +184,11 @@ static inline struct percpu_area segment_stocks(const struct segment *s)
 	return percpu_area_make(
 		(struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)),
 		s->n_cpus, s->kind);
+}
+
+static inline uint32_t segment_keys_of_extent(uint32_t e)
+{
+	return SEGMENT_FIRST_KEYS << (e - 1);
 }
 
 /* The extent of a key (≥ 1) and its place there. */
@@ -163,6 +218,82 @@ static inline struct segment_figures *segment_figures(const struct segment *s, u
 	uint32_t i, e = segment_extent_of(key, &i);
 
 	return (struct segment_figures *)s->ro[e] + i;
+}
+
+/* A pool's place: what it has pending, and its figures; NULL as above. */
+static inline struct segment_pending *segment_pending(const struct segment *s, uint32_t place)
+{
+	uint32_t e, i;
+
+	if (unlikely(place == 0 || place > atomic_load_explicit(&s->n_keys, memory_order_acquire)))
+		return NULL;
+	e = segment_extent_of(place, &i);
+	return (struct segment_pending *)((struct segment_key *)s->rw[e] +
+		       segment_keys_of_extent(e)) +
+		i;
+}
+
+static inline struct segment_pool *segment_pool(const struct segment *s, uint32_t place)
+{
+	uint32_t e, i;
+
+	if (unlikely(place == 0 || place > atomic_load_explicit(&s->n_keys, memory_order_acquire)))
+		return NULL;
+	e = segment_extent_of(place, &i);
+	return (struct segment_pool *)((struct segment_figures *)s->ro[e] +
+		       segment_keys_of_extent(e)) +
+		i;
+}
+
+/* Where a key's cells and marks are: on CPU c that many bytes further, `stride` times c. */
+struct segment_cells {
+	char *block;    /* of CPU 0 */
+	size_t stride;  /* from a CPU's block to the next one's */
+	uint32_t n;     /* keys in the extent */
+	uint32_t index; /* of the key there */
+	uint32_t extent;
+};
+
+/* Of a key that has a place. */
+struct segment_cells segment_cells(const struct segment *s, uint32_t key);
+
+static inline struct segment_cell *segment_cell(const struct segment_cells *c, uint32_t cpu)
+{
+	return (struct segment_cell *)(c->block + cpu * c->stride) + c->index;
+}
+
+/* The marks of a block: of its keys, and of its groups. */
+static inline _Atomic uint8_t *segment_key_marks(
+	const struct segment_cells *c, uint32_t cpu, enum segment_mark which)
+{
+	return (_Atomic uint8_t *)(c->block + cpu * c->stride + c->n * sizeof(struct segment_cell) +
+		which * (c->n + c->n / SEGMENT_GROUP));
+}
+
+static inline _Atomic uint8_t *segment_group_marks(
+	const struct segment_cells *c, uint32_t cpu, enum segment_mark which)
+{
+	return segment_key_marks(c, cpu, which) + c->n;
+}
+
+/* The page of a CPU, or (cpu is n_cpus) the one beyond them. */
+static inline struct stock_page *segment_page(const struct segment *s, uint32_t cpu)
+{
+	return (struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)) + cpu;
+}
+
+/* Client: the key has changed. */
+static inline void segment_mark(const struct segment_cells *c, struct stock_page *pages,
+	uint32_t cpu, enum segment_mark which)
+{
+	TALLY_STEP();
+	atomic_store_explicit(segment_key_marks(c, cpu, which) + c->index, 1, memory_order_release);
+	TALLY_STEP();
+	atomic_store_explicit(segment_group_marks(c, cpu, which) + c->index / SEGMENT_GROUP, 1,
+		memory_order_release);
+	TALLY_STEP();
+	atomic_store_explicit(&pages[cpu].changed[which][c->extent], 1, memory_order_release);
+	TALLY_STEP();
 }
 
 /*

@@ -21,6 +21,8 @@
 
 #define STOCK_SLOTS PERCPU_WORDS
 #define STOCK_PAGE (1 << PERCPU_PAGE_SHIFT)
+#define STOCK_MARKS 2
+#define STOCK_EXTENTS 16
 
 struct stock {
 	percpu_word slot[STOCK_SLOTS];
@@ -35,6 +37,8 @@ struct stock_page {
 	 * counted here from before their look at the words until it is put down; a key is used
 	 * again only after this was seen 0. */
 	alignas(64) _Atomic uint32_t moving;
+	/* By what has changed (enum segment_mark) and extent: see segment.h. */
+	alignas(64) _Atomic uint8_t changed[STOCK_MARKS][STOCK_EXTENTS];
 };
 
 static_assert(sizeof(struct stock) == 64, "a stock is one cache line");
