@@ -102,8 +102,9 @@ static uint64_t void_keys(struct tally_pool *p)
 	for (unsigned item = 0; item <= ITEM_MAX; item++) {
 		uint32_t number = atomic_exchange(&p->key[item], WORD_KEY_VOID);
 
+		/* In this order: a charge by force that finds it unknown may rest on it that no
+		 * uncharge finds the word. */
 		atomic_store(&p->items[item].known, NULL);
-
 		if (number != WORD_KEY_VOID)
 			dropped += key_close(client_key(t, number));
 	}

@@ -132,11 +132,13 @@ static __attribute__((noinline)) void uncharge_slow(
 	force_uncharge(p, item, bytes);
 }
 
+/* It cannot say that nothing was charged, so it does not ask whether the handle is detached or the
+ * session closed: uncharges do not either, see force_charge(). */
 static __attribute__((noinline)) void force_slow(
 	struct tally_pool *p, tally_item item, uint64_t bytes, int first_attempt)
 {
-	if (!charge_hits(p, item, bytes, first_attempt) && check_charge(p, bytes) == 0 &&
-		bytes > 0 && !charge_reserve(p, item, bytes))
+	if (!charge_hits(p, item, bytes, first_attempt) && p->live->is_parent && bytes > 0 &&
+		bytes <= TALLY_BYTES_MAX && !charge_reserve(p, item, bytes))
 		force_charge(p, item, bytes);
 }
 

@@ -41,15 +41,24 @@ static bool owe(struct tally_pool *p, tally_item item, uint64_t bytes)
 	return true;
 }
 
+/*
+ * Not charged is only what no uncharge can find a key for, or it would lie there idle without having
+ * been granted. Whether the handle is being detached, or the session closed, says nothing of that:
+ * both are known some time before the keys are gone.
+ */
 void force_charge(struct tally_pool *p, tally_item item, uint64_t bytes)
 {
 	struct client_key *k;
 
-	do {
-		if (key_force_known(p->tally, &p->items[item].known, bytes) ||
-			atomic_load(&p->detached))
-			return;
-	} while (!owe(p, item, bytes));
+	if (key_force_known(p->tally, &p->items[item].known, bytes))
+		return;
+	if (!owe(p, item, bytes)) {
+		/* The key has come meanwhile; or it was here, and is gone for good. */
+		key_force_known(p->tally, &p->items[item].known, bytes);
+		return;
+	}
+	if (client_check(p->tally) < 0 || atomic_load(&p->detached))
+		return;
 	if (client_key_of_nowait(p, item, &k) == -EINVAL)
 		atomic_store(&p->items[item].owed, 0);
 }

@@ -9,7 +9,7 @@
 
 #include "client.h"
 
-/* The handle is not detached, or its bytes go with it. Async-signal-safe. */
+/* Not in a forked child. Of a handle that has lost its keys nothing is charged. Async-signal-safe. */
 void force_charge(struct tally_pool *p, tally_item item, uint64_t bytes);
 
 /* An uncharge that no slot took: of what is owed still, else of the key, if there is one. What is

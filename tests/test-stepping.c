@@ -469,6 +469,54 @@ static void test_owed_before_used(void **state)
 	harness_stop(&h);
 }
 
+/* ------------------------------------------------------------------ what is not charged */
+
+static struct tally_pool *leaver;
+static tally_item leaver_item;
+static unsigned interruptions;
+
+/* As a signal handler may, and another thread: at every step of a detach. Each time more, so that
+ * what one charge leaves behind does not pay for the next. */
+static void interrupt(void)
+{
+	void (*again)(void) = watch;
+	uint64_t bytes = ++interruptions;
+
+	watch = NULL;
+	for (unsigned i = 0; i < 2; i++) {
+		tally_item item = i == 0 ? 0 : leaver_item;
+
+		tally_charge_force(leaver, item, bytes);
+		tally_uncharge_item(leaver, item, bytes);
+	}
+	watch = again;
+}
+
+/* While a handle loses its keys, a charge by force either counts, or its uncharge finds no key: or
+ * what nobody granted would lie idle. */
+static void test_forced_while_detached(void **state)
+{
+	struct tally *t;
+	struct harness h;
+
+	(void)state;
+	harness_start(&h, config);
+	t = harness_open(&h);
+	assert_int_equal(tally_item_lookup(t, ITEM, &leaver_item), 0);
+	leaver = tally_pool_ref(harness_attach(t, "/leave"));
+	assert_int_equal(tally_charge_item(leaver, leaver_item, 0), 0);
+	interruptions = 0;
+	watch = interrupt;
+	tally_detach(leaver);
+	watch = NULL;
+	assert_true(interruptions > 0);
+	tally_pool_unref(leaver);
+	assert_int_equal(harness_value(t, "/leave", "memory.stat", "overdraft"), 0);
+	assert_int_equal(harness_current(t, "/leave"), 0);
+	tally_close(t);
+	harness_stop(&h);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -495,6 +543,7 @@ int main(void)
 		KILLED_BY("sequences", "rseq"),
 		cmocka_unit_test(test_all_reached),
 		cmocka_unit_test(test_owed_before_used),
+		cmocka_unit_test(test_forced_while_detached),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
