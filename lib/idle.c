@@ -99,6 +99,8 @@ uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped)
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		if (idle <= WORD_BYTES_MAX)
 			idle += in_words(k);
+		/* After the words were looked at: some of it may have been charged by force. */
+		credit_fold(k);
 		granted += k->granted;
 	}
 	return idle > granted ? idle - granted : 0;

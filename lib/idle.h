@@ -18,7 +18,7 @@ void idle_scan(struct embedded *e);
 uint64_t idle_of(struct engine_key *k);
 
 /* The same of the keys of an attachment together with `dropped`, whatever was granted: the excess
- * came from uncharging too much. */
+ * came from uncharging too much. What was charged by force is counted in first. */
 uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped);
 
 /* Takes back all that lies idle in the subtree. Returns the bytes that went back. */

@@ -719,6 +719,21 @@ static void test_overdraft(void **state _unused_)
 	assert_true(value(b, "/", "memory.stat", "overdraft") == 77 + 8);
 }
 
+/* What was charged by force, and given back before anybody has looked, is none. */
+static void test_detach_after_force(void **state _unused_)
+{
+	struct box *b = &box;
+	uint32_t key = attach(b, "/a");
+
+	atomic_fetch_add(&segment_key(&b->segment, key)->force, 3000);
+	atomic_fetch_add(&segment_key(&b->segment, key)->debt, 500);
+	put_into_stock(b, key, 3500);
+	detach(b, b->last_attachment, key);
+	assert_figures(b, "/a", 0, 0);
+	assert_true(value(b, "/a", "memory.stat", "overdraft") == 0);
+	assert_true(value(b, "/a", "memory.events", "force") == 1);
+}
+
 /* Keys come round again, and what lay in slots of the old owner is nobody's. */
 static void play_key_reuse(struct box *b)
 {
@@ -1805,6 +1820,7 @@ int main(void)
 		BOX_TEST(test_extents),
 		BOX_TEST(test_detach_gives_everything_back),
 		BOX_TEST(test_overdraft),
+		BOX_TEST(test_detach_after_force),
 		BOX_TEST(test_key_reuse),
 		cmocka_unit_test(test_key_reuse_behind_the_gate),
 		BOX_TEST(test_no_key_under_a_mover),
