@@ -473,47 +473,91 @@ static void test_owed_before_used(void **state)
 
 static struct tally_pool *leaver;
 static tally_item leaver_item;
-static unsigned interruptions;
+static uint64_t forced;
 
-/* As a signal handler may, and another thread: at every step of a detach. Each time more, so that
- * what one charge leaves behind does not pay for the next. */
-static void interrupt(void)
+/* As a signal handler may, and another thread. Each time more, so that what one charge left idle does
+ * not serve the next. */
+static void force_and_uncharge(void)
 {
 	void (*again)(void) = watch;
-	uint64_t bytes = ++interruptions;
+	const tally_item items[] = {0, leaver_item};
 
 	watch = NULL;
-	for (unsigned i = 0; i < 2; i++) {
-		tally_item item = i == 0 ? 0 : leaver_item;
-
-		tally_charge_force(leaver, item, bytes);
-		tally_uncharge_item(leaver, item, bytes);
+	forced++;
+	for (unsigned i = 0; i < ELEMENTS(items); i++) {
+		tally_charge_force(leaver, items[i], forced);
+		tally_uncharge_item(leaver, items[i], forced);
 	}
 	watch = again;
+}
+
+static void begin_to_leave(struct tally *t)
+{
+	assert_int_equal(tally_item_lookup(t, ITEM, &leaver_item), 0);
+	leaver = harness_attach(t, "/leave");
+	assert_int_equal(tally_charge_item(leaver, leaver_item, 0), 0);
+	forced = 0;
+}
+
+static int has_left(void *userdata)
+{
+	return harness_value(userdata, "/", "tallyd.status", "sessions") == 1;
+}
+
+static void assert_no_overdraft(struct tally *t)
+{
+	assert_true(forced > 0);
+	assert_int_equal(harness_value(t, "/leave", "memory.stat", "overdraft"), 0);
+	assert_int_equal(harness_current(t, "/leave"), 0);
 }
 
 /* While a handle loses its keys, a charge by force either counts, or its uncharge finds no key: or
  * what nobody granted would lie idle. */
 static void test_forced_while_detached(void **state)
 {
-	struct tally *t;
 	struct harness h;
+	struct tally *t;
 
 	(void)state;
 	harness_start(&h, config);
 	t = harness_open(&h);
-	assert_int_equal(tally_item_lookup(t, ITEM, &leaver_item), 0);
-	leaver = tally_pool_ref(harness_attach(t, "/leave"));
-	assert_int_equal(tally_charge_item(leaver, leaver_item, 0), 0);
-	interruptions = 0;
-	watch = interrupt;
+	begin_to_leave(t);
+	tally_pool_ref(leaver);
+	watch = force_and_uncharge;
 	tally_detach(leaver);
 	watch = NULL;
-	assert_true(interruptions > 0);
 	tally_pool_unref(leaver);
-	assert_int_equal(harness_value(t, "/leave", "memory.stat", "overdraft"), 0);
-	assert_int_equal(harness_current(t, "/leave"), 0);
+	assert_no_overdraft(t);
 	tally_close(t);
+	harness_stop(&h);
+}
+
+/* The same while the session is closed; of that, what is done before the daemon hears of it. */
+static void test_forced_while_closed(void **state)
+{
+	struct tally *t, *watcher;
+	struct harness h;
+	uint32_t n_cpus;
+
+	(void)state;
+	harness_start(&h, config);
+	watcher = harness_open(&h);
+	t = harness_open(&h);
+	begin_to_leave(t);
+	n_cpus = atomic_load(&t->live->stocks.n_cpus);
+	atomic_store(&t->closed, true);
+	force_and_uncharge();
+	atomic_store(&t->live->stocks.n_cpus, 0);
+	force_and_uncharge();
+	atomic_store(&t->live->stocks.n_cpus, n_cpus);
+	atomic_store(&t->closed, false);
+	watch = force_and_uncharge;
+	tally_close(t);
+	watch = NULL;
+	tally_pool_unref(leaver);
+	assert_true(harness_wait(has_left, watcher, HARNESS_PATIENCE_MS));
+	assert_no_overdraft(watcher);
+	tally_close(watcher);
 	harness_stop(&h);
 }
 
@@ -544,6 +588,7 @@ int main(void)
 		cmocka_unit_test(test_all_reached),
 		cmocka_unit_test(test_owed_before_used),
 		cmocka_unit_test(test_forced_while_detached),
+		cmocka_unit_test(test_forced_while_closed),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
