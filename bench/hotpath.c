@@ -9,6 +9,9 @@
  * All threads charge the same pool, as the workers of one tenant do. All of the rivals are in their
  * best case: no limit is near, the peer's slack and reservation are never crossed; one row shows
  * what the crossing costs.
+ *
+ * And what a statistic costs that charges nothing: tally_stat_add() up and down, beside the same with
+ * a thread's counter.
  */
 
 #include <stdio.h>
@@ -73,7 +76,38 @@ static void ours_item_loop(void *arg, unsigned thread, uint64_t n)
 	}
 }
 
+/* Up and down, as a pair of charge and uncharge. */
+static void ours_add_loop(void *arg, unsigned thread, uint64_t n)
+{
+	struct tally_pool *p = ((struct ours *)arg)->used;
+	tally_item item = ((struct ours *)arg)->item;
+
+	(void)thread;
+	for (uint64_t i = 0; i < n; i++) {
+		tally_stat_add(p, item, BYTES);
+		tally_stat_add(p, item, -BYTES);
+	}
+}
+
 /* ------------------------------------------------------------------ the others */
+
+static void tls_gd_add_loop(void *arg, unsigned thread, uint64_t n)
+{
+	(void)thread;
+	for (uint64_t i = 0; i < n; i++) {
+		rival_tls_gd_add(arg, BYTES);
+		rival_tls_gd_add(arg, -BYTES);
+	}
+}
+
+static void tls_ie_add_loop(void *arg, unsigned thread, uint64_t n)
+{
+	(void)thread;
+	for (uint64_t i = 0; i < n; i++) {
+		rival_tls_ie_add(arg, BYTES);
+		rival_tls_ie_add(arg, -BYTES);
+	}
+}
 
 #define RIVAL_LOOP(way, type)                                                                      \
 	static void way##_loop(void *arg, unsigned thread, uint64_t n)                             \
@@ -161,7 +195,7 @@ static struct table_row *find(const char *figure, unsigned threads)
 
 static struct ours *open_ours(enum rig_mode mode, bool item, unsigned slot, const char **ret_reason)
 {
-	static struct ours all[RIG_MODES * 4];
+	static struct ours all[RIG_MODES * 5];
 	static unsigned n;
 	struct ours *o = &all[n++];
 
@@ -203,6 +237,24 @@ static void add_ours(
 	}
 }
 
+static void add_statistic(struct table *t, const struct bench *b, enum rig_mode mode)
+{
+	const char *reason = NULL;
+	struct ours *o = open_ours(mode, true, 0, &reason);
+	char figure[64], label[64];
+
+	snprintf(figure, sizeof(figure), "%s.stat_add", rig_mode_names[mode]);
+	snprintf(label, sizeof(label), "ours, %s, tally_stat_add", rig_mode_names[mode]);
+	for (unsigned threads = 1; threads <= 2; threads++) {
+		struct variant *v = add(t, figure, label,
+			(struct bench_work){.loop = ours_add_loop, .arg = o, .threads = threads},
+			b);
+
+		if (reason)
+			table_skip(v->row, reason);
+	}
+}
+
 static void add_rivals(struct table *t, const struct bench *b)
 {
 	static const struct {
@@ -213,6 +265,8 @@ static void add_rivals(struct table *t, const struct bench *b)
 		{"empty", "empty functions", empty_loop, NULL},
 		{"tls_ie", "__thread, initial-exec", tls_ie_loop, NULL},
 		{"tls_gd", "__thread, global-dynamic", tls_gd_loop, NULL},
+		{"tls_ie_add", "__thread, initial-exec, additions", tls_ie_add_loop, NULL},
+		{"tls_gd_add", "__thread, global-dynamic, additions", tls_gd_add_loop, NULL},
 		{"percpu", "a word a CPU, lock cmpxchg", percpu_loop, words},
 		{"shared", "one shared atomic", shared_loop, &single},
 		{"mutex", "one mutex", mutex_loop, &single},
@@ -272,6 +326,12 @@ static void print_ratios(enum rig_mode mode)
 	snprintf(other, sizeof(other), "%s.item.slot0", ours);
 	snprintf(name, sizeof(name), "hotpath.ratio.%s.item.threads1", ours);
 	table_print_ratio(name, "at most 1.05", find(other, 1), find(slot0, 1), 0);
+	snprintf(other, sizeof(other), "%s.stat_add", ours);
+	for (unsigned threads = 1; threads <= 2; threads++) {
+		snprintf(name, sizeof(name), "hotpath.ratio.%s.stat_add.threads%u", ours, threads);
+		table_print_ratio(
+			name, "at most 1.5", find(other, threads), find("tls_gd_add", threads), 0);
+	}
 }
 
 int main(int argc, char **argv)
@@ -284,12 +344,15 @@ int main(int argc, char **argv)
 	bench_begin(&b, "hotpath", options, argc, argv);
 	rig_start("");
 	set_up_rivals(&b);
-	table_init(&t, "hotpath.pair", "charge and uncharge 256 bytes", columns, 1);
+	table_init(&t, "hotpath.pair", "charge and uncharge 256 bytes, or two additions of as many",
+		columns, 1);
 	add_rivals(&t, &b);
 	for (int mode = 0; mode < RIG_MODES; mode++)
 		for (int item = 0; item < 2; item++)
 			for (unsigned slot = 0; slot < SLOTS; slot += SLOTS - 1)
 				add_ours(&t, &b, mode, item, slot);
+	for (int mode = 0; mode < RIG_MODES; mode++)
+		add_statistic(&t, &b, mode);
 
 	for (unsigned round = 0; round < b.rounds; round++)
 		for (unsigned i = 0; i < n_variants; i++)

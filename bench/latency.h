@@ -34,6 +34,17 @@ static inline void latency_merge(struct latency *l, const struct latency *other)
 	l->sum += other->sum;
 }
 
+/* How many are above a value, as nearly as the steps tell. */
+static inline uint64_t latency_over(const struct latency *l, uint64_t value)
+{
+	unsigned shift = value < LATENCY_STEPS ? 0 : 57 - (unsigned)__builtin_clzll(value);
+	uint64_t n = 0;
+
+	for (uint64_t i = shift * LATENCY_STEPS + (value >> shift) + 1; i < LATENCY_BUCKETS; i++)
+		n += l->buckets[i];
+	return n;
+}
+
 /* The value below which the part `part` (0 to 1) of all lies. */
 static inline double latency_quantile(const struct latency *l, double part)
 {

@@ -7,6 +7,7 @@
  */
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "tally.h"
 
@@ -18,8 +19,16 @@ enum rig_mode {
 
 extern const char *const rig_mode_names[RIG_MODES];
 
-/* Starts the daemon $TALLYD with this configuration; it ends with the process. */
+/*
+ * Starts the daemon $TALLYD with this configuration; it ends with the process. Several may run; what
+ * follows is of the one that was started last. Embedded engines get the same configuration.
+ */
 void rig_start(const char *config);
+
+/* Its runtime directory, its process, and the nanoseconds of CPU time that it has had. */
+const char *rig_runtime(void);
+pid_t rig_pid(void);
+uint64_t rig_cpu_nsec(void);
 
 /*
  * Opens a session, NULL if this library cannot do it in that mode: then *ret_reason says why. A

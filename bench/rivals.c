@@ -63,6 +63,18 @@ void rival_tls_ie_uncharge(void *unused, uint64_t bytes)
 	rival_left_ie += (int64_t)bytes;
 }
 
+void rival_tls_gd_add(void *unused, int64_t delta)
+{
+	(void)unused;
+	rival_left_gd += delta;
+}
+
+void rival_tls_ie_add(void *unused, int64_t delta)
+{
+	(void)unused;
+	rival_left_ie += delta;
+}
+
 int rival_percpu_charge(struct rival_word *words, uint64_t bytes)
 {
 	_Atomic int64_t *word = &words[sched_getcpu()].left;

@@ -32,6 +32,10 @@ void rival_tls_gd_uncharge(void *unused, uint64_t bytes);
 int rival_tls_ie_charge(void *unused, uint64_t bytes);
 void rival_tls_ie_uncharge(void *unused, uint64_t bytes);
 
+/* The same as a statistic: an addition that nothing can refuse. */
+void rival_tls_gd_add(void *unused, int64_t delta);
+void rival_tls_ie_add(void *unused, int64_t delta);
+
 /* A word a CPU, changed by an atomic compare-and-swap; room for so many CPUs. */
 struct rival_word {
 	alignas(64) _Atomic int64_t left;

@@ -103,7 +103,7 @@ static json_t *json_of_lines(char *text, json_t *(*convert)(char *line))
 	return array;
 }
 
-static json_t *json_of_keyed(char *text)
+static json_t *json_of_keyed(char *text, bool records)
 {
 	json_t *object = json_object();
 	char *line;
@@ -111,7 +111,8 @@ static json_t *json_of_keyed(char *text)
 	while (object && (line = text_next_line(&text))) {
 		char *value = text_split_key(line);
 
-		if (json_object_set_new(object, line, json_of_pair(line, value)) < 0) {
+		if (json_object_set_new(object, line,
+			    records ? json_of_record(value) : json_of_pair(line, value)) < 0) {
 			json_decref(object);
 			return NULL;
 		}
@@ -146,7 +147,9 @@ json_t *output_json_file(const char *file, const char *text)
 	if (!copy)
 		return NULL;
 	if (is_one_of(file, keyed))
-		return json_of_keyed(copy);
+		return json_of_keyed(copy, false);
+	if (!strcmp(file, "memory.numa_stat"))
+		return json_of_keyed(copy, true);
 	if (is_one_of(file, lines))
 		return json_of_lines(copy, json_of_line);
 	if (!strcmp(file, "cgroup.procs"))

@@ -51,8 +51,7 @@ void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
 	if (bytes == 0)
 		return;
 	add_saturating(&a->overdraft, bytes);
-	add_saturating(&a->pool->own.overdraft, bytes);
-	a->pool->version++;
+	pool_count_overdraft(a->pool, bytes);
 	if (s->overdraft_logged)
 		return;
 	s->overdraft_logged = true;
@@ -96,6 +95,20 @@ static void drop(struct attachment *a)
 	free(a);
 }
 
+/* For the pool and all above it. Where an extent makes no room for all, those far above have none. */
+static int find_places(struct attachment *a, uint32_t *ret_extent)
+{
+	struct session *s = a->session;
+	int r = 0;
+
+	if (!place_has_room(&s->rstat, a->pool))
+		r = key_extend(s, ret_extent);
+	if (r < 0 && r != -ENOSPC)
+		return r;
+	r = place_ref(&s->rstat, a->pool, &a->place);
+	return r == -ENOSPC ? 0 : r;
+}
+
 int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,
 	uint32_t *ret_extent)
 {
@@ -104,7 +117,6 @@ int attachment_open(struct session *s, uint64_t number, struct pool *pool, struc
 
 	if (a && a->state == ATTACHMENT_LIVE && a->pool == pool) {
 		*ret_key = TAILQ_FIRST(&a->keys);
-		*ret_extent = 0;
 		return 0;
 	}
 	if (a)
@@ -124,8 +136,11 @@ int attachment_open(struct session *s, uint64_t number, struct pool *pool, struc
 	}
 	TAILQ_INSERT_TAIL(&s->attachments, a, entry);
 	s->n_attachments++;
-	r = key_new(a, 0, ret_key, ret_extent);
+	r = find_places(a, ret_extent);
+	if (r >= 0)
+		r = key_new(a, 0, ret_key, ret_extent);
 	if (r < 0) {
+		place_unref(a->place);
 		drop(a);
 		return r;
 	}
@@ -141,7 +156,6 @@ int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, ui
 	TAILQ_FOREACH (k, &a->keys, entry)
 		if (k->item == item) {
 			*ret_key = k;
-			*ret_extent = 0;
 			return 0;
 		}
 	collect_run(a->session);
@@ -151,14 +165,13 @@ int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, ui
 /* Idle credit beyond what was granted came from uncharging too much. */
 static void notice_overdraft(struct attachment *a, uint64_t dropped)
 {
-	struct session *s = a->session;
 	uint64_t idle = dropped, granted = 0;
 	struct key *k;
 
-	session_scan(s, ++s->manager->last_look);
+	rstat_scan(&a->session->rstat);
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		word w = atomic_load(&key_words(k)->reserve);
-		uint64_t more = s->idle[k->number] + (word_key(w) == k->number ? word_bytes(w) : 0);
+		uint64_t more = k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
 
 		row_fold(k);
 		idle = idle > WORD_BYTES_MAX ? idle : idle + more;
@@ -170,6 +183,7 @@ static void notice_overdraft(struct attachment *a, uint64_t dropped)
 
 static void leave_pool(struct attachment *a)
 {
+	a->place = place_unref(a->place);
 	pool_remove_member(a->pool, &a->member);
 	a->pool = pool_unref(a->pool);
 }
@@ -271,6 +285,18 @@ void attachment_trim_reserves(struct attachment *a)
 		queue_kick(a->session->manager);
 }
 
+/* As a client does before it detaches: one that lives may be at its words still, and what goes from a
+ * slot to a reserve while both are looked at would be seen twice. */
+static uint64_t close_reserves(struct attachment *a)
+{
+	uint64_t dropped = 0;
+	struct key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		dropped += segment_reserve_close(key_words(k));
+	return dropped;
+}
+
 void attachment_release_all(struct session *s)
 {
 	struct attachment *a;
@@ -278,11 +304,25 @@ void attachment_release_all(struct session *s)
 
 	while ((a = TAILQ_FIRST(&s->attachments))) {
 		if (a->pool) {
-			notice_overdraft(a, 0);
+			notice_overdraft(a, close_reserves(a));
 			TAILQ_FOREACH (k, &a->keys, entry)
 				row_give_back(k, LEDGER_FREE);
 			leave_pool(a);
 		}
 		drop(a);
 	}
+}
+
+int attachment_each_stat(
+	struct pool_member *m, int (*fn)(struct rstat_key *k, bool moved), bool moved)
+{
+	struct key *k;
+	int ret = 0;
+
+	TAILQ_FOREACH (k, &attachment_of(m)->keys, entry) {
+		int r = fn(&k->stat, moved);
+
+		ret = r < 0 ? r : ret;
+	}
+	return ret;
 }

@@ -7,6 +7,7 @@
  * again only when it was seen to be nowhere any more (collect.c); attachments' numbers never are.
  */
 
+#include "core/place.h"
 #include "session.h"
 
 enum attachment_state {
@@ -20,6 +21,7 @@ struct attachment {
 	struct pool_member member;
 	struct session *session;
 	struct pool *pool;
+	struct rstat_place *place; /* NULL: there was no room */
 	uint64_t number;
 	enum attachment_state state;
 	bool forget;     /* as soon as it is detached */
@@ -64,6 +66,10 @@ void attachment_release_all(struct session *s);
 
 /* Bytes that are granted with the item in the subtree. */
 uint64_t attachment_sum_granted(struct pool *root, uint32_t item);
+
+/* For rstat.h: the keys of an attachment. */
+int attachment_each_stat(
+	struct pool_member *m, int (*fn)(struct rstat_key *k, bool moved), bool moved);
 
 /* Counts credit that came back and had never been granted; the first time it is logged. */
 void attachment_count_overdraft(struct attachment *a, uint64_t bytes);

@@ -22,8 +22,7 @@ static uint64_t idle_of(const struct key *k)
 {
 	word w = atomic_load(&key_words(k)->reserve);
 
-	return k->attachment->session->idle[k->number] +
-		(word_key(w) == k->number ? word_bytes(w) : 0);
+	return k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
 }
 
 /* Returns whether the key's credit is to be drained. */
@@ -51,22 +50,14 @@ static void on_timer(uv_timer_t *t)
 {
 	struct decay *d = t->data;
 	struct manager *m = d->manager;
-	struct attachment *a;
-	struct session *s;
+	struct rstat_key *k;
 	bool stale = false;
-	struct key *k;
 
 	if (d->wait)
 		return;
-	m->last_look++;
-	TAILQ_FOREACH (s, &m->sessions, entry) {
-		if (s->state == SESSION_NEW)
-			continue;
-		session_scan(s, m->last_look);
-		TAILQ_FOREACH (a, &s->attachments, entry)
-			TAILQ_FOREACH (k, &a->keys, entry)
-				stale = look_at(k) || stale;
-	}
+	rstat_look(&m->rstats, m->tree->root, false);
+	TAILQ_FOREACH (k, &m->rstats.idle, idle_entry)
+		stale = look_at(container_of(k, struct key, stat)) || stale;
 	if (stale)
 		drain_stale(m->drain, on_drained, d, &d->wait);
 }

@@ -29,6 +29,7 @@ struct drain {
 	struct itemlimit_place at; /* of the running one; pool NULL: none runs */
 	bool stale;                /* the running one is of keys at rest only */
 	unsigned rounds;
+	uint64_t round; /* number of the last one, over all drains */
 	uint64_t bytes;
 	struct drainer_batch batch;
 	bool *unreachable; /* by CPU: in the running one the drainer could not go there */
@@ -109,13 +110,13 @@ static void add_slot(
 	dw->userdata = k;
 }
 
-static void add_session(struct drain *d, struct session *s, uint64_t look)
+static void add_session(struct drain *d, struct session *s, uint64_t round)
 {
 	struct segment_header *h = segment_header(&s->segment);
 
-	if (s->drained == look || s->state == SESSION_ENDING)
+	if (s->drained == round || s->state == SESSION_ENDING)
 		return;
-	s->drained = look;
+	s->drained = round;
 	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
 		if (d->unreachable[cpu] ||
 			!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
@@ -167,13 +168,13 @@ static void next_round(struct drain *d)
 {
 	struct pool *p;
 	struct pool_member *m;
-	uint64_t look = ++d->manager->last_look;
+	uint64_t round = ++d->round;
 
 	if (d->rounds++ < d->manager->n_cpus + 2)
 		for (p = d->at.pool; p; p = pool_next_preorder(p, d->at.pool))
 			TAILQ_FOREACH (m, &p->members, entry) {
 				take_reserves(d, attachment_of(m));
-				add_session(d, attachment_of(m)->session, look);
+				add_session(d, attachment_of(m)->session, round);
 			}
 	if (d->batch.n == 0)
 		finish(d);

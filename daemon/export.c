@@ -3,402 +3,398 @@
 #include "export.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <fnmatch.h>
-#include <ftw.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "files.h"
+#include "exportdue.h"
+#include "exporter.h"
+#include "exportjob.h"
+#include "exportset.h"
 #include "log.h"
-#include "rundir.h"
 
-#define EXPORT_DIR "pools"
-#define TEMPORARY ".%s.new"
+#define EXPORT_DIR "/pools"
 
-/* A file to write, or (text NULL) a directory to remove with all that is in it. */
-struct job {
-	STAILQ_ENTRY(job) entry;
-	char *dir; /* of the pool, below the runtime directory */
-	char *file, *text;
-	bool again; /* the pool has files already */
-};
-
-STAILQ_HEAD(job_list, job);
+/* In a batch: pools whose texts are made, and pools that are looked at. */
+#define BATCH_MADE 64
+#define BATCH_TAKEN 1024
+/* One that is written, and one behind it. */
+#define IN_FLIGHT 2
+/* Looks at what is pending between two periodic flushes. */
+#define TICKS 8
+#define TICK_MS_MIN 50
 
 struct export
 {
 	struct manager *manager;
-	uv_work_t work;
-	struct job_list next;    /* to be handed over */
-	struct job_list running; /* in the thread */
-	bool busy, freeing;
-	bool failing, too_many_logged, unfit_logged, lost;
-	bool vanished; /* in the thread's last run */
-	int error;     /* of that */
-	char *error_path;
-	uint64_t written;
+	char *dir;
+	struct exporter *exporter;
+	struct exportset set;
+	struct exportdue due;
+	uv_timer_t tick; /* for what is due before the periodic flush */
+	uint64_t left;   /* changes that are still to be taken */
+	unsigned in_flight;
+	struct exporter_jobs gone;  /* removals to be handed over */
+	struct exporter_jobs again; /* those that have failed */
+	uint64_t n_failed;          /* pools, and removals, whose last try failed */
+	bool failing, lost, freeing;
 };
 
-static void free_job(struct job *j)
+static void free_jobs(struct exporter_jobs *jobs)
 {
-	free(j->dir);
-	free(j->file);
-	free(j->text);
-	free(j);
-}
+	struct exporter_job *j;
 
-static void free_jobs(struct job_list *list)
-{
-	struct job *j;
-
-	while ((j = STAILQ_FIRST(list))) {
-		STAILQ_REMOVE_HEAD(list, entry);
-		free_job(j);
+	while ((j = STAILQ_FIRST(jobs))) {
+		STAILQ_REMOVE_HEAD(jobs, entry);
+		exporter_job_free(j);
 	}
 }
 
-/* ------------------------------------------------------------------ in the thread */
-
-static int make_dirs(char *path)
+static bool is_in(const struct pool *p)
 {
-	for (char *p = strchr(path + 1, '/');; p = strchr(p + 1, '/')) {
-		int r;
+	return p->export.state == EXPORTSET_IN;
+}
 
-		if (p)
-			*p = '\0';
-		r = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
-		if (p)
-			*p = '/';
-		if (r < 0 || !p)
-			return r;
+/* What was written of it; it will all be written again. */
+static void distrust(struct pool *p)
+{
+	exportjob_forget(p);
+	if (is_in(p))
+		pool_change(p);
+}
+
+static void distrust_all(struct export *e)
+{
+	for (uint32_t i = 0; i < e->set.n_levels; i++) {
+		struct pool *p;
+
+		TAILQ_FOREACH (p, &e->set.levels[i].in, export.entry)
+			distrust(p);
 	}
 }
 
-static int write_all(int fd, const char *text)
+/* Returns `now`. */
+static bool count_failed(struct export *e, bool before, bool now)
 {
-	size_t n = strlen(text);
-
-	while (n > 0) {
-		ssize_t w = write(fd, text, n);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0)
-			return -errno;
-		text += w;
-		n -= (size_t)w;
-	}
-	return 0;
+	e->n_failed += now;
+	e->n_failed -= before;
+	return now;
 }
 
-/* *ret_vanished: the directory was there, and has been taken away. */
-static int write_file(const struct job *j, bool *ret_vanished)
+/* It is not in the set, or not any more. */
+static void remove_files(struct export *e, struct pool *p)
 {
-	_cleanup_(freep) char *path = NULL, *temporary = NULL;
-	_cleanup_(close_fdp) int fd = -1;
+	char path[PATH_MAX_BYTES + 1];
+	struct exporter_job *j;
+
+	exportjob_forget(p);
+	p->export.failed = count_failed(e, p->export.failed, false);
+	if (!p->export.has_files)
+		return;
+	p->export.has_files = false;
+	j = exporter_job_new(pool_path_into(p, path, sizeof(path)), 0);
+	if (j)
+		STAILQ_INSERT_TAIL(&e->gone, j, entry);
+}
+
+/* ------------------------------------------------------------------ what has changed */
+
+static void add(struct export *e, struct pool *p)
+{
+	struct pool *out = exportset_add(&e->set, p);
+
+	if (out)
+		remove_files(e, out);
+	e->manager->stats.exported_pools = e->set.n;
+}
+
+/* Whether its texts were made. */
+static bool look_at(struct export *e, struct pool *p, struct exporter_batch *b)
+{
+	struct exporter_job *j;
 	int r;
 
-	if (asprintf(&path, "%s/%s", j->dir, j->file) < 0 ||
-		asprintf(&temporary, "%s/" TEMPORARY, j->dir, j->file) < 0)
-		return -ENOMEM;
-	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0 && errno == ENOENT) {
-		*ret_vanished = *ret_vanished || j->again;
-		r = make_dirs(j->dir);
-		if (r < 0)
-			return r;
-		fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (p->export.state == EXPORTSET_UNSEEN)
+		add(e, p);
+	if (!is_in(p))
+		return false;
+	if (p->export.busy) {
+		/* Behind what this run takes, so that what comes of the try is known by then. */
+		pool_change(p);
+		return false;
 	}
-	if (fd < 0)
-		return -errno;
-	r = write_all(fd, j->text);
-	if (r == 0 && rename(temporary, path) < 0)
-		r = -errno;
-	if (r < 0)
-		unlink(temporary);
-	return r;
-}
-
-/* "memory.stat" and the like, or the temporary name of one. */
-static bool is_exported_name(const char *name)
-{
-	static const char *const families[] = {"memory.", "cgroup.", "pool.", "stat."};
-
-	if (name[0] == '.')
-		name++;
-	for (size_t i = 0; i < ELEMENTS(families); i++)
-		if (strncmp(name, families[i], strlen(families[i])) == 0)
-			return true;
-	return false;
-}
-
-/* Only what an exporter can have put there: nobody else's files, and no directory that holds any. */
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	const char *name = path + ftw->base;
-
-	(void)st;
-	if (type == FTW_DP)
-		return rmdir(path) < 0 && errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST
-			? errno
-			: 0;
-	if (type != FTW_F || !is_exported_name(name))
-		return 0;
-	return unlink(path) < 0 && errno != ENOENT ? errno : 0;
-}
-
-static int remove_tree(const char *dir)
-{
-	int r = nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-
-	if (r < 0)
-		return errno == ENOENT ? 0 : -errno;
-	return -r;
-}
-
-static void in_thread(uv_work_t *work)
-{
-	struct export *e = work->data;
-	struct job *j;
-
-	STAILQ_FOREACH(j, &e->running, entry)
-	{
-		int r = j->text ? write_file(j, &e->vanished) : remove_tree(j->dir);
-
-		if (r == 0) {
-			e->written += j->text != NULL;
-		} else if (e->error == 0) {
-			e->error = r;
-			e->error_path = strdup(j->dir);
-		}
+	r = exportjob_make(e->manager, p, &j);
+	if (r < 0) {
+		distrust(p);
+		e->left = 0;
+	} else if (j) {
+		j->userdata = pool_ref(p);
+		p->export.busy = true;
+		p->export.has_files = true;
+		STAILQ_INSERT_TAIL(&b->jobs, j, entry);
 	}
+	return true;
 }
 
-/* ------------------------------------------------------------------ in the loop */
+static void on_done(struct exporter_batch *b);
 
-static void hand_over(struct export *e);
-
-static void on_done(uv_work_t *work, int status)
+/* One may be empty: it still goes round, so that the loop serves meanwhile. */
+static struct exporter_batch *make_batch(struct export *e)
 {
-	struct export *e = work->data;
+	struct exporter_batch *b = calloc(1, sizeof(*b));
+	unsigned made = 0;
 
-	(void)status;
-	e->busy = false;
-	e->manager->stats.exports += e->written;
-	e->written = 0;
-	free_jobs(&e->running);
-	if (e->error != 0 && !e->failing)
-		log_error(
-			"cannot export to %s: %s; serving goes on, and it is tried again at every "
-			"flush",
-			e->error_path ? e->error_path : EXPORT_DIR, strerror(-e->error));
-	if (e->error == 0 && e->failing && !e->freeing)
-		log_info("exporting works again");
-	e->failing = e->error != 0;
-	if (e->failing || e->vanished)
-		/* Nothing is known about what is there: at the next run everything is written. */
-		for (struct pool *p = e->manager->tree->root; p;
-			p = pool_next_preorder(p, e->manager->tree->root))
-			p->exported_version = p->exported_version ? UINT64_MAX : 0;
-	e->vanished = false;
-	e->error = 0;
-	free(take_ptr(e->error_path));
-	if (!e->failing || e->freeing)
-		hand_over(e);
-	if (e->freeing && !e->busy)
-		free(e);
+	if (!b)
+		return NULL;
+	b->done = on_done;
+	b->userdata = e;
+	STAILQ_INIT(&b->jobs);
+	STAILQ_CONCAT(&b->jobs, &e->gone);
+	for (unsigned i = 0; i < BATCH_TAKEN && made < BATCH_MADE && e->left > 0; i++) {
+		struct pool *p = pool_take_change(e->manager->tree);
+
+		e->left = p ? e->left - 1 : 0;
+		if (p)
+			made += look_at(e, p, b);
+	}
+	/* Those that lost their place to what was looked at. */
+	STAILQ_CONCAT(&b->jobs, &e->gone);
+	return b;
 }
 
 static void hand_over(struct export *e)
 {
-	if (e->busy || STAILQ_EMPTY(&e->next))
-		return;
-	STAILQ_CONCAT(&e->running, &e->next);
-	e->busy = uv_queue_work(e->manager->loop, &e->work, in_thread, on_done) == 0;
-}
+	while (!e->freeing && e->in_flight < IN_FLIGHT &&
+		(e->left > 0 || !STAILQ_EMPTY(&e->gone))) {
+		struct exporter_batch *b = make_batch(e);
 
-static char *dir_of(const struct export *e, const struct pool *p)
-{
-	_cleanup_(freep) char *path = pool_path(p);
-	char *dir;
-
-	if (!path ||
-		asprintf(&dir, "%s/" EXPORT_DIR "%s", e->manager->runtime_dir,
-			p->parent ? path : "") < 0)
-		return NULL;
-	return dir;
-}
-
-static int add_job(struct export *e, const struct pool *p, const char *file, char *text)
-{
-	struct job *j = calloc(1, sizeof(*j));
-
-	if (!j) {
-		free(text);
-		return -ENOMEM;
-	}
-	j->text = text;
-	j->again = p->exported_version != 0;
-	j->dir = dir_of(e, p);
-	j->file = file ? strdup(file) : NULL;
-	if (!j->dir || (file && !j->file)) {
-		free_job(j);
-		return -ENOMEM;
-	}
-	STAILQ_INSERT_TAIL(&e->next, j, entry);
-	return 0;
-}
-
-static bool is_wanted(const struct conf *c, const struct pool *p)
-{
-	char path[PATH_MAX_BYTES + 1];
-
-	pool_path_into(p, path, sizeof(path));
-	for (size_t i = 0; i < c->n_export; i++)
-		if (fnmatch(c->export[i], path, 0) == 0)
-			return true;
-	return false;
-}
-
-/* A pool whose directory would have the name of its parent's file, or no name that the file system
- * takes, has none. */
-static bool is_fit(struct export *e, const struct pool *p)
-{
-	const struct conf *c = e->manager->conf;
-	_cleanup_(freep) char *dir = dir_of(e, p);
-	bool fit = dir && strlen(dir) + ITEM_NAME_MAX + 64 < PATH_MAX;
-
-	for (; fit && p->parent; p = p->parent)
-		for (size_t i = 0; fit && i < c->n_export_files; i++) {
-			char temporary[ITEM_NAME_MAX + 64];
-
-			snprintf(temporary, sizeof(temporary), TEMPORARY, c->export_files[i]);
-			fit = strcmp(p->name, c->export_files[i]) != 0 &&
-				strcmp(p->name, temporary) != 0;
+		if (!b) {
+			e->left = 0;
+			return;
 		}
-	if (!fit && !e->unfit_logged) {
-		log_warning("not exported: a pool whose name is that of an exported file, or whose "
-			    "path "
-			    "is too long for a file (%s)",
-			dir ? dir : "no memory");
-		e->unfit_logged = true;
+		e->in_flight++;
+		exporter_submit(e->exporter, b);
 	}
-	return fit;
 }
 
-static int export_pool(struct export *e, struct pool *p)
+/* Where a new pool of that path has its files by now, they are its own. */
+static void try_again(struct export *e)
 {
-	const struct conf *c = e->manager->conf;
+	struct exporter_job *j;
 
-	for (size_t i = 0; i < c->n_export_files; i++) {
-		char *text;
-		int r = files_read(e->manager, p, c->export_files[i], &text);
+	while ((j = STAILQ_FIRST(&e->again))) {
+		struct pool *p;
 
-		if (r == 0)
-			r = add_job(e, p, c->export_files[i], text);
-		if (r < 0)
-			return r;
+		STAILQ_REMOVE_HEAD(&e->again, entry);
+		if (pool_find(e->manager->tree, j->path, &p) == 0 && p->export.has_files) {
+			count_failed(e, j->failed, false);
+			exporter_job_free(j);
+		} else
+			STAILQ_INSERT_TAIL(&e->gone, j, entry);
 	}
-	p->exported_version = p->version;
-	return 0;
-}
-
-/* Whose directory it is by now is not known: nothing is written there, and nothing removed. */
-static bool is_lost(struct export *e)
-{
-	bool lost = !rundir_is_ours(e->manager->rundir);
-
-	if (lost && !e->lost)
-		log_error("%s: was removed or replaced while tallyd runs; nothing is exported any "
-			  "more: restart tallyd",
-			e->manager->runtime_dir);
-	e->lost = lost;
-	return lost;
 }
 
 void export_run(struct export *e)
 {
-	struct manager *m = e->manager;
-	struct pool *root = m->tree->root;
-	uint32_t room = m->conf->export_max;
-
-	if (e->busy || m->conf->n_export == 0 || is_lost(e))
-		return;
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
-		if (!is_wanted(m->conf, p) || !is_fit(e, p))
-			continue;
-		if (room == 0) {
-			if (!e->too_many_logged)
-				log_warning("more than export_max = %" PRIu32
-					    " pools match `export`; the others are not written",
-					m->conf->export_max);
-			e->too_many_logged = true;
-			break;
-		}
-		room--;
-		if (p->exported_version != p->version && export_pool(e, p) < 0)
-			break;
-	}
+	try_again(e);
+	e->left = e->manager->tree->n_changes;
 	hand_over(e);
 }
 
 void export_forget(struct export *e, struct pool *p)
 {
-	if (p->exported_version == 0)
-		return;
-	p->exported_version = 0;
-	add_job(e, p, NULL, NULL);
+	struct pool *in = exportset_remove(&e->set, p);
+
+	remove_files(e, p);
+	if (in)
+		pool_change(in);
+	e->manager->stats.exported_pools = e->set.n;
 	hand_over(e);
 }
 
-void export_reconfigure(struct export *e)
-{
-	struct pool *root = e->manager->tree->root;
+/* ------------------------------------------------------------------ what came of it */
 
-	e->too_many_logged = false;
-	add_job(e, root, NULL, NULL);
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
-		p->exported_version = 0;
-	export_run(e);
+static void settle_pool(struct export *e, struct exporter_job *j)
+{
+	struct pool *p = j->userdata;
+
+	p->export.busy = false;
+	if (is_in(p)) {
+		p->export.failed = count_failed(e, p->export.failed, j->result < 0);
+		if (p->export.failed)
+			distrust(p);
+	}
+	pool_unref(p);
+	exporter_job_free(j);
+}
+
+static void settle(struct export *e, struct exporter_job *j)
+{
+	e->manager->stats.export_errors += j->result < 0;
+	if (j->userdata) {
+		settle_pool(e, j);
+		return;
+	}
+	j->failed = count_failed(e, j->failed, j->result < 0);
+	if (j->failed)
+		STAILQ_INSERT_TAIL(&e->again, j, entry);
+	else
+		exporter_job_free(j);
+}
+
+static void log_lost(struct export *e, bool lost)
+{
+	if (lost && !e->lost)
+		log_error("%s: was removed or replaced while tallyd runs; nothing is exported any "
+			  "more: restart tallyd",
+			e->manager->runtime_dir);
+	e->lost = lost;
+}
+
+static void log_failing(struct export *e, const struct exporter_job *j)
+{
+	if (j->result == 0 || e->failing || e->lost)
+		return;
+	log_error("cannot export to %s%s: %s; serving goes on, and it is tried again at every "
+		  "flush",
+		e->dir, j->path, strerror(-j->result));
+	e->failing = true;
+}
+
+static void drop(struct exporter_batch *b)
+{
+	struct exporter_job *j;
+
+	STAILQ_FOREACH(j, &b->jobs, entry)
+	pool_unref(j->userdata);
+	free_jobs(&b->jobs);
+	free(b);
+}
+
+static void on_done(struct exporter_batch *b)
+{
+	struct export *e = b->userdata;
+	struct exporter_job *j;
+	size_t n = 0, n_failed = 0;
+
+	e->in_flight--;
+	if (e->freeing) {
+		drop(b);
+		return;
+	}
+	e->manager->stats.exports += b->wrote.files;
+	e->manager->stats.export_bytes += b->wrote.bytes;
+	log_lost(e, b->lost);
+	while ((j = STAILQ_FIRST(&b->jobs))) {
+		STAILQ_REMOVE_HEAD(&b->jobs, entry);
+		n++;
+		n_failed += j->result < 0;
+		log_failing(e, j);
+		settle(e, j);
+	}
+	if (n > 0 && n_failed == n)
+		/* The rest waits for the next flush. */
+		e->left = 0;
+	if (e->failing && e->n_failed == 0) {
+		e->failing = false;
+		log_info("exporting works again");
+		/* What is there now may be what was there before. */
+		distrust_all(e);
+	}
+	if (b->wrote.vanished)
+		distrust_all(e);
+	free(b);
 	hand_over(e);
+}
+
+/* ------------------------------------------------------------------ from the start to the end */
+
+static void on_tick(uv_timer_t *t)
+{
+	struct export *e = t->data;
+
+	e->left += exportdue_run(&e->due, e->manager);
+	hand_over(e);
+}
+
+static void set_tick(struct export *e)
+{
+	uint64_t ms = e->manager->conf->flush_interval_usec / 1000 / TICKS;
+
+	ms = ms < TICK_MS_MIN ? TICK_MS_MIN : ms;
+	uv_timer_start(&e->tick, on_tick, ms, ms);
+}
+
+void export_reconfigure(struct export *e, bool anew)
+{
+	struct manager *m = e->manager;
+	struct pool *root = m->tree->root;
+
+	e->set.conf = m->conf;
+	set_tick(e);
+	if (!anew)
+		return;
+	exportset_begin(&e->set, e->dir, m->conf, root);
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+		exportset_add(&e->set, p);
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
+		if (is_in(p))
+			distrust(p);
+		else
+			remove_files(e, p);
+	}
+	m->stats.exported_pools = e->set.n;
+	export_run(e);
 }
 
 int export_new(struct manager *m, struct export **ret)
 {
-	_cleanup_(freep) struct export *e = calloc(1, sizeof(*e));
-	_cleanup_(freep) char *dir = NULL;
+	struct export *e = calloc(1, sizeof(*e));
 	int r;
 
 	if (!e)
 		return -ENOMEM;
 	e->manager = m;
-	e->work.data = e;
-	STAILQ_INIT(&e->next);
-	STAILQ_INIT(&e->running);
-	dir = dir_of(e, m->tree->root);
-	if (!dir)
+	STAILQ_INIT(&e->gone);
+	STAILQ_INIT(&e->again);
+	if (asprintf(&e->dir, "%s" EXPORT_DIR, m->runtime_dir) < 0) {
+		free(e);
 		return -ENOMEM;
-	r = remove_tree(dir);
-	if (r < 0)
+	}
+	r = exporter_new(m->loop, m->rundir, e->dir, &e->exporter);
+	if (r < 0) {
+		free(e->dir);
+		free(e);
 		return r;
-	*ret = take_ptr(e);
+	}
+	exportset_begin(&e->set, e->dir, m->conf, m->tree->root);
+	uv_timer_init(m->loop, &e->tick);
+	e->tick.data = e;
+	set_tick(e);
+	*ret = e;
 	return 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct export *e = h->data;
+
+	free(e->dir);
+	free(e);
 }
 
 struct export *export_free(struct export *e)
 {
+	struct pool *root;
+
 	if (!e)
 		return NULL;
-	free_jobs(&e->next);
 	e->freeing = true;
-	if (!is_lost(e))
-		add_job(e, e->manager->tree->root, NULL, NULL);
-	if (!e->busy)
-		hand_over(e);
-	if (!e->busy)
-		free(e);
+	e->exporter = exporter_free(e->exporter);
+	root = e->manager->tree->root;
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+		exportjob_forget(p);
+	free_jobs(&e->gone);
+	free_jobs(&e->again);
+	exportdue_clear(&e->due);
+	uv_close((uv_handle_t *)&e->tick, on_closed);
 	return NULL;
 }

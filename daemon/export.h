@@ -3,9 +3,13 @@
 
 /*
  * The exported files: the text of some files of the pools whose paths match a pattern, under
- * `pools/` in the runtime directory. Written to a temporary name and renamed, so that a reader
- * never sees half of one; only where something has changed since; by a thread of libuv's pool, so
- * that a slow file system does not hold up the loop.
+ * `pools/` in the runtime directory. Only pools of which something may have changed are looked at
+ * (pool.h), and of those only texts that differ from what was written last are written: so a tree at
+ * rest costs nothing.
+ *
+ * Texts are made in the loop, which owns the figures, for a few pools at a time; while the exporter
+ * writes those the loop serves, and makes the next ones when they are written. So neither many
+ * pools nor a slow file system make it late or big.
  */
 
 #include "manager.h"
@@ -17,11 +21,12 @@ int export_new(struct manager *m, struct export **ret);
 /* Removes the files; waits for what is being written. Returns NULL. */
 struct export *export_free(struct export *e);
 
-/* Writes what has changed, unless the last run is still writing. */
+/* Writes what has changed up to now, and tries again what could not be written. */
 void export_run(struct export *e);
 
-/* The pool is being removed: its files go. */
+/* The pool has been removed: its files go. */
 void export_forget(struct export *e, struct pool *p);
 
-/* Patterns or files may have changed: everything is removed and written anew. */
-void export_reconfigure(struct export *e);
+/* The configuration is another one. `anew`: patterns or files may have changed, so all pools are
+ * chosen anew, and what is there is not trusted. */
+void export_reconfigure(struct export *e, bool anew);

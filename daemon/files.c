@@ -31,12 +31,12 @@ static void print_name(FILE *f, const char *name)
 	}
 }
 
-static void print_client(struct manager *m, FILE *f, struct attachment *a)
+static void print_client(FILE *f, struct attachment *a)
 {
 	const struct session *s = a->session;
 	uint64_t held, idle;
 
-	flush_attachment(m->flush, a, &held, &idle);
+	flush_attachment(a, &held, &idle);
 	fprintf(f, "session=%" PRIu64 " name=", s->number);
 	print_name(f, s->name);
 	fprintf(f,
@@ -50,8 +50,9 @@ static int print_clients(struct manager *m, FILE *f, struct pool *p)
 {
 	struct pool_member *member;
 
+	(void)m;
 	TAILQ_FOREACH (member, &p->members, entry)
-		print_client(m, f, attachment_of(member));
+		print_client(f, attachment_of(member));
 	return 0;
 }
 
@@ -102,8 +103,16 @@ static int print_status(struct manager *m, FILE *f, struct pool *p)
 	fprintf(f, "steals_missed %" PRIu64 "\n", s->steals_missed);
 	fprintf(f, "rings %" PRIu64 "\n", s->rings);
 	fprintf(f, "flushes %" PRIu64 "\n", s->flushes);
+	fprintf(f, "reads_without_flush %" PRIu64 "\n", s->unflushed_reads);
+	fprintf(f, "flushed_pools %" PRIu64 "\n", m->rstats.pools);
+	fprintf(f, "flushed_keys %" PRIu64 "\n", m->rstats.keys);
+	fprintf(f, "flush_usec %" PRIu64 "\n", s->flush_usec);
+	fprintf(f, "flush_threshold %" PRIu64 "\n", m->tree->root->threshold);
 	fprintf(f, "flush_age_usec %" PRIu64 "\n", flush_age(m->flush));
 	fprintf(f, "exports %" PRIu64 "\n", s->exports);
+	fprintf(f, "export_bytes %" PRIu64 "\n", s->export_bytes);
+	fprintf(f, "export_errors %" PRIu64 "\n", s->export_errors);
+	fprintf(f, "exported_pools %" PRIu64 "\n", s->exported_pools);
 	return 0;
 }
 
@@ -119,7 +128,7 @@ static int print_reload(struct manager *m, FILE *f, struct pool *p)
 
 static int write_flush(struct session *s, uint64_t cookie, struct pool *p, const char *value)
 {
-	int r = flush_pool(s->manager->flush, p);
+	int r = flush_pool(s->manager->flush, p, true);
 
 	(void)value;
 	packet_send_done(s, cookie, r);
@@ -229,11 +238,6 @@ int files_read(struct manager *m, struct pool *p, const char *name, char **ret_t
 		return r < 0 ? r : -ENOMEM;
 	*ret_text = take_ptr(text);
 	return 0;
-}
-
-bool files_need_flush(const char *name)
-{
-	return strcmp(name, "memory.current") == 0 || strcmp(name, "memory.stat") == 0;
 }
 
 void files_write(

@@ -12,9 +12,6 @@
 /* The text, from the figures of the last look; errors as of statfmt_read(). */
 int files_read(struct manager *m, struct pool *p, const char *file, char **ret_text);
 
-/* Whether the file shows figures that a flush makes true. */
-bool files_need_flush(const char *file);
-
 /*
  * Writes a value and answers the session's SET, now or (pool.drain) when it is done. Errors as of
  * statfmt_write().

@@ -4,7 +4,11 @@
 
 #include <errno.h>
 
+#include "attachment.h"
+#include "core/place.h"
+#include "core/statfmt.h"
 #include "export.h"
+#include "key.h"
 #include "row.h"
 
 struct flush {
@@ -13,120 +17,69 @@ struct flush {
 	uint64_t last_usec; /* of the whole tree */
 };
 
-/*
- * Idle credit of a key: in slots, in the reserve, and in answers that nobody has accepted yet.
- * Never more than was granted: the words are the client's to write.
- */
-static uint64_t idle_of(const struct key *k)
+static int look(struct flush *f, struct pool *root, bool moved)
 {
-	struct session *s = k->attachment->session;
-	struct segment_key *words = key_words(k);
-	const struct ledger_copy *c = ledger_read(k->row);
-	word w = atomic_load(&words->reserve);
-	uint64_t idle = s->idle[k->number];
+	struct manager *m = f->manager;
+	uint64_t begin = manager_now();
+	int r = rstat_look(&m->rstats, root, moved);
 
-	if (word_key(w) == k->number)
-		idle += word_bytes(w);
-	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-		if (atomic_load(&words->accepted[lane]) != c->seq[lane] &&
-			c->last[lane] != LEDGER_DEPOSITED)
-			idle += c->last[lane];
-	return idle < c->granted ? idle : c->granted;
+	m->stats.flush_usec += manager_now() - begin;
+	m->stats.flushes += moved;
+	return r;
 }
 
-static int add_attachment(struct pool *p, struct attachment *a, uint64_t look)
+int flush_pool(struct flush *f, struct pool *p, bool moved)
 {
-	struct key *k;
-	int ret = 0;
+	uint64_t now = manager_now();
+	int r;
 
-	session_scan(a->session, look);
-	TAILQ_FOREACH (k, &a->keys, entry) {
-		uint64_t idle, held;
-		int r = 0;
-
-		row_fold(k);
-		idle = idle_of(k);
-		held = ledger_read(k->row)->granted - idle;
-		p->own.held += held;
-		p->own.stock += idle;
-		if (k->item != 0)
-			r = figures_add_item(&p->own, k->item, held);
-		ret = r < 0 ? r : ret;
-	}
-	return ret;
+	if (moved)
+		place_clear_pending(p);
+	r = look(f, p, moved);
+	if (moved)
+		place_publish_pool(p, now);
+	return r;
 }
 
-static int look_at_own(struct pool *p, uint64_t look)
+static void flush_all(struct flush *f)
 {
-	uint64_t overdraft = p->own.overdraft;
-	struct pool_member *m;
-	int ret = 0;
+	struct manager *m = f->manager;
 
-	figures_reset(&p->own);
-	p->own.overdraft = overdraft;
-	TAILQ_FOREACH (m, &p->members, entry) {
-		int r = add_attachment(p, attachment_of(m), look);
-
-		ret = r < 0 ? r : ret;
-	}
-	return ret;
+	f->last_usec = manager_now();
+	place_clear_all_pending(&m->rstats);
+	look(f, m->tree->root, true);
+	place_publish_all(&m->rstats, f->last_usec);
 }
 
-static int sum_up(struct pool *p)
+int flush_for_read(struct flush *f, struct pool *p, const char *file, uint64_t flags)
 {
-	uint64_t peak = atomic_load(&p->counter.peak);
-	struct figures sum = {0};
-	struct pool *child;
-	int ret = figures_add(&sum, &p->own);
+	uint64_t interval = f->manager->conf->flush_interval_usec;
+	bool moved;
 
-	TAILQ_FOREACH (child, &p->children, sibling) {
-		int r = figures_add(&sum, &child->sum);
-
-		ret = r < 0 ? r : ret;
+	if (!statfmt_shows_figures(file))
+		return 0;
+	if ((flags & WIRE_GET_CACHED) ||
+		((flags & WIRE_GET_RATELIMITED) && flush_age(f) <= 2 * interval)) {
+		f->manager->stats.unflushed_reads++;
+		return 0;
 	}
-	if (!figures_equal(&sum, &p->sum) || p->seen_peak != peak)
-		p->version++;
-	p->seen_peak = peak;
-	figures_clear(&p->sum);
-	p->sum = sum;
-	return ret;
+	moved = (flags & (WIRE_GET_EXACT | WIRE_GET_RATELIMITED)) ||
+		place_pending(p) > p->threshold;
+	if (!moved)
+		f->manager->stats.unflushed_reads++;
+	return flush_pool(f, p, moved);
 }
 
-int flush_pool(struct flush *f, struct pool *root)
-{
-	uint64_t look = ++f->manager->last_look;
-	int ret = 0;
-
-	f->manager->stats.flushes++;
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
-		int r = look_at_own(p, look);
-
-		ret = r < 0 ? r : ret;
-	}
-	for (struct pool *p = pool_first_postorder(root); p; p = pool_next_postorder(p, root)) {
-		int r = sum_up(p);
-
-		ret = r < 0 ? r : ret;
-	}
-	if (!root->parent)
-		f->last_usec = manager_now();
-	return ret;
-}
-
-void flush_attachment(
-	struct flush *f, const struct attachment *a, uint64_t *ret_held, uint64_t *ret_idle)
+void flush_attachment(const struct attachment *a, uint64_t *ret_held, uint64_t *ret_idle)
 {
 	uint64_t held = 0, idle = 0;
 	struct key *k;
 
-	session_scan(a->session, ++f->manager->last_look);
+	rstat_scan(&a->session->rstat);
 	TAILQ_FOREACH (k, &a->keys, entry) {
-		uint64_t one;
-
-		row_fold(k);
-		one = idle_of(k);
-		idle += one;
-		held += ledger_read(k->row)->granted - one;
+		rstat_look_key(&k->stat, false);
+		idle += k->stat.idle;
+		held += k->stat.held;
 	}
 	*ret_held = held;
 	*ret_idle = idle;
@@ -135,20 +88,18 @@ void flush_attachment(
 /* Doorbells that were lost to a full socket, or rung too soon after another. */
 static void look_at_reserves(struct manager *m)
 {
-	struct session *s;
-	struct attachment *a;
+	struct rstat_key *k;
 
-	TAILQ_FOREACH (s, &m->sessions, entry)
-		TAILQ_FOREACH (a, &s->attachments, entry)
-			attachment_trim_reserves(a);
+	TAILQ_FOREACH (k, &m->rstats.idle, idle_entry)
+		attachment_trim_reserves(container_of(k, struct key, stat)->attachment);
 }
 
 static void on_timer(uv_timer_t *t)
 {
 	struct flush *f = t->data;
 
+	flush_all(f);
 	look_at_reserves(f->manager);
-	flush_pool(f, f->manager->tree->root);
 	export_run(f->manager->export);
 }
 

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * Bringing the figures of a subtree together: what is held and what lies idle, pool by pool, from
- * the rows and the words; children before parents, so that a parent is the sum of its children in
- * one look.
+ * When the figures of a subtree are brought together: for reads, and of the whole tree every
+ * `flush_interval`. How is the business of core/rstat.h.
  */
 
 #include "manager.h"
@@ -20,12 +19,16 @@ struct flush *flush_free(struct flush *f);
 /* The interval of the configuration may have changed. */
 void flush_reconfigure(struct flush *f);
 
-/* Flushes the subtree now. -ENOMEM: figures of some items are missing, to be tried again. */
-int flush_pool(struct flush *f, struct pool *p);
+/* Flushes the subtree now; without `moved` only what is charged. -ENOMEM: some figures are missing, and
+ * will be seen by the next flush. */
+int flush_pool(struct flush *f, struct pool *p, bool moved);
+
+/* Flushes what a read of the file is to show: always what is charged; what is moved without a charge if
+ * the GET's flags want it, or when more of it is pending than the pool's threshold. */
+int flush_for_read(struct flush *f, struct pool *p, const char *file, uint64_t flags);
 
 /* Microseconds since the whole tree was last flushed. */
 uint64_t flush_age(const struct flush *f);
 
 /* What of an attachment is held and idle, as of a look at its words now. */
-void flush_attachment(
-	struct flush *f, const struct attachment *a, uint64_t *ret_held, uint64_t *ret_idle);
+void flush_attachment(const struct attachment *a, uint64_t *ret_held, uint64_t *ret_idle);

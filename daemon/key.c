@@ -27,7 +27,6 @@ static int make_room(struct session *s)
 {
 	uint32_t n_keys = s->segment.n_keys + (SEGMENT_FIRST_KEYS << (s->segment.n_extents - 1));
 	uint32_t *free_keys = realloc(s->free_keys, n_keys * sizeof(*free_keys));
-	uint64_t *idle;
 	struct key **keys;
 
 	if (!free_keys)
@@ -37,15 +36,10 @@ static int make_room(struct session *s)
 	if (!keys)
 		return -ENOMEM;
 	s->keys = keys;
-	idle = realloc(s->idle, (n_keys + 1) * sizeof(*idle));
-	if (!idle)
-		return -ENOMEM;
-	s->idle = idle;
 	return 0;
 }
 
-/* More keys: the next extent, to be sent to the client. */
-static int extend(struct session *s, uint32_t *ret_extent)
+int key_extend(struct session *s, uint32_t *ret_extent)
 {
 	uint32_t before = s->segment.n_keys;
 	int r;
@@ -61,7 +55,6 @@ static int extend(struct session *s, uint32_t *ret_extent)
 	*ret_extent = s->segment.n_extents - 1;
 	for (uint32_t k = s->segment.n_keys; k > before; k--) {
 		s->keys[k] = NULL;
-		s->idle[k] = 0;
 		s->free_keys[s->n_free_keys++] = k;
 	}
 	return 0;
@@ -82,7 +75,7 @@ int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret
 	if (r < 0)
 		return r;
 	if (s->n_free_keys == 0) {
-		r = extend(s, &extent);
+		r = key_extend(s, &extent);
 		if (r < 0) {
 			ledger_free(l, row);
 			return r;
@@ -98,7 +91,7 @@ int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret
 
 	row_open(k);
 
-	*ret_extent = extent;
+	*ret_extent = extent ? extent : *ret_extent;
 	*ret = k;
 	k = NULL;
 	return 0;
@@ -109,6 +102,7 @@ struct key *key_free(struct key *k)
 	struct session *s = k->attachment->session;
 
 	TAILQ_REMOVE(&k->attachment->keys, k, entry);
+	rstat_key_free(&k->stat);
 	k->row = ledger_free(s->manager->ledger, k->row);
 	s->keys[k->number] = NULL;
 	s->free_keys[s->n_free_keys++] = k->number;

@@ -9,6 +9,7 @@
 #include "attachment.h"
 #include "core/batch.h"
 #include "core/itemlimit.h"
+#include "core/rstat.h"
 
 struct request;
 
@@ -18,7 +19,8 @@ struct key {
 	struct ledger_row *row;
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
 	struct batch batch;                     /* what its misses bring */
-	TAILQ_ENTRY(key) entry;                 /* in the attachment */
+	struct rstat_key stat;
+	TAILQ_ENTRY(key) entry; /* in the attachment */
 	/* Of decay.c: what its last look found, how many before it found the same, and whether the
 	 * credit is to be drained for that. */
 	uint64_t idle_seen, miss_seen;
@@ -28,10 +30,14 @@ struct key {
 
 /*
  * A key for (attachment, item), with its row live, added to the attachment. An extent that has to
- * be sent to the client comes with its number (0: none); its descriptors are the session's.
+ * be sent to the client comes with its number (else *ret_extent stays); its descriptors are the session's.
  * -ENOSPC: no key is left; -ENOMEM, and what growing the segment or the ledger may say.
  */
 int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret_extent);
+
+/* Makes room for more keys and places: the next extent, to be sent to the client. -ENOSPC: there is none;
+ * else as above. */
+int key_extend(struct session *s, uint32_t *ret_extent);
 
 /* Frees it, its row and its number. Returns NULL. */
 struct key *key_free(struct key *k);

@@ -12,6 +12,7 @@
 
 #include "attachment.h"
 #include "conf/cpus.h"
+#include "conf/nodes.h"
 #include "decay.h"
 #include "drain.h"
 #include "export.h"
@@ -20,6 +21,7 @@
 #include "log.h"
 #include "queue.h"
 #include "reload.h"
+#include "row.h"
 #include "rundir.h"
 #include "server.h"
 #include "session.h"
@@ -112,6 +114,26 @@ static int fail(struct manager *m, const char *what, int r)
 	return r;
 }
 
+static int load_nodes(struct manager *m)
+{
+	_cleanup_(freep) char *error = NULL;
+	int r = nodes_load("", &m->n_nodes, &m->node_of_cpu, &error);
+
+	if (r < 0)
+		log_error("%s", error ? error : strerror(-r));
+	return r;
+}
+
+static void init_rstats(struct manager *m)
+{
+	rstat_host_init(&m->rstats, m->tree);
+	m->rstats.node_of_cpu = m->node_of_cpu;
+	m->rstats.read = row_read;
+	m->rstats.find = session_find_stat;
+	m->rstats.taken = session_read_taken;
+	m->rstats.each = attachment_each_stat;
+}
+
 static int build(struct manager *m, int *listen_fd)
 {
 	int r = load_conf(m);
@@ -119,6 +141,9 @@ static int build(struct manager *m, int *listen_fd)
 	if (r < 0)
 		return r;
 	r = choose_kind(m);
+	if (r < 0)
+		return r;
+	r = load_nodes(m);
 	if (r < 0)
 		return r;
 	r = check_socket_path(m);
@@ -133,6 +158,8 @@ static int build(struct manager *m, int *listen_fd)
 	if (r < 0)
 		return fail(m, "the tree of pools", r);
 	m->tree->sum_granted = attachment_sum_granted;
+	m->tree->n_nodes = m->n_nodes;
+	init_rstats(m);
 	r = reload_apply_first(m);
 	if (r < 0)
 		return r;
@@ -212,6 +239,7 @@ struct manager *manager_free(struct manager *m)
 	item_table_clear(&m->items);
 	m->conf = conf_free(m->conf);
 	m->rundir = rundir_close(m->rundir);
+	free(m->node_of_cpu);
 	free(m->reload_text);
 	free(m->config);
 	free(m->runtime_dir);

@@ -16,6 +16,7 @@
 #include "core/item.h"
 #include "core/percpu.h"
 #include "core/pool.h"
+#include "core/rstat.h"
 #include "ledger.h"
 
 struct decay;
@@ -37,8 +38,11 @@ struct manager_options {
 
 /* The daemon's own figures, shown in tallyd.status. */
 struct manager_stats {
-	uint64_t grants, refusals, drains, drained_bytes, steals_missed, flushes, exports, rings;
+	uint64_t grants, refusals, drains, drained_bytes, steals_missed, rings;
+	uint64_t flushes, unflushed_reads, flush_usec;
 	uint64_t sessions_total;
+	/* Files written, their bytes, what could not be written or removed; pools that have files. */
+	uint64_t exports, export_bytes, export_errors, exported_pools;
 };
 
 struct manager {
@@ -48,7 +52,9 @@ struct manager {
 	struct rundir *rundir;
 	uint64_t generation;
 	uint64_t started_usec;
-	uint32_t n_cpus;       /* possible ones */
+	uint32_t n_cpus;  /* possible ones */
+	uint32_t n_nodes; /* of memory */
+	uint16_t *node_of_cpu;
 	enum percpu_kind kind; /* the best that a session may have */
 
 	struct conf *conf;
@@ -59,7 +65,7 @@ struct manager {
 
 	struct session_list sessions;
 	uint64_t n_sessions, last_session;
-	uint64_t last_look; /* number of the last look at the words */
+	struct rstat_host rstats;
 
 	struct drain *drain;
 	struct decay *decay;

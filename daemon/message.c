@@ -62,17 +62,20 @@ static int copy_extent(const struct session *s, uint32_t extent, int ret_fds[sta
 
 /* An extent that cannot be sent now is asked for by the client, when it finds no place for the key.
  */
-static void send_key(struct session *s, uint32_t type, uint64_t cookie, uint64_t attachment,
-	uint32_t item, int status, const struct key *k, uint32_t extent)
+static void send_key(struct session *s, uint32_t type, const struct wire_key_is *like, int status,
+	const struct key *k, uint32_t extent)
 {
-	struct wire_key_is answer = {.h = WIRE_HEADER(type, struct wire_key_is, cookie),
-		.status = status,
-		.attachment = attachment,
-		.item = item};
+	struct wire_key_is answer = *like;
 	int fds[2] = {-1, -1};
 
+	answer.h = WIRE_HEADER(type, struct wire_key_is, like->h.cookie);
+	answer.status = status;
 	if (status == 0) {
 		answer.key = k->number;
+		answer.place = k->attachment->place ? k->attachment->place->number : 0;
+		answer.shift = item_shift(&s->manager->items.items[k->item]);
+		if (k->item != 0 && s->manager->items.items[k->item].type == ITEM_EVENT)
+			answer.flags |= WIRE_KEY_EVENT;
 		if (extent && copy_extent(s, extent, fds) == 0)
 			answer.extent = extent;
 	}
@@ -97,6 +100,7 @@ static bool on_extent(struct session *s, const union message_buffer *m, const ch
 
 static bool on_attach(struct session *s, const union message_buffer *m, const char *const *strings)
 {
+	struct wire_key_is like = {.h.cookie = m->h.cookie, .attachment = m->attach.attachment};
 	struct pool_tree *tree = s->manager->tree;
 	int r;
 	struct key *k = NULL;
@@ -113,7 +117,7 @@ static bool on_attach(struct session *s, const union message_buffer *m, const ch
 		r = attachment_open(s, m->attach.attachment, p, &k, &extent);
 	if (r == -EPROTO)
 		return false;
-	send_key(s, WIRE_ATTACHED, m->h.cookie, m->attach.attachment, 0, r, k, extent);
+	send_key(s, WIRE_ATTACHED, &like, r, k, extent);
 	return true;
 }
 
@@ -142,23 +146,32 @@ static bool on_forget(struct session *s, const union message_buffer *m, const ch
 	return true;
 }
 
+static bool is_item(const struct item_table *items, uint32_t item, bool for_stat)
+{
+	return item > 0 && item <= items->n && (for_stat || items->items[item].type == ITEM_GAUGE);
+}
+
 static bool on_key(struct session *s, const union message_buffer *m, const char *const *strings)
 {
+	struct wire_key_is like = {.h.cookie = m->h.cookie,
+		.attachment = m->key.attachment,
+		.item = m->key.item,
+		.flags = m->key.flags};
 	struct attachment *a = attachment_find(s, m->key.attachment);
-	const struct item_table *items = &s->manager->items;
-	int r = 0;
 	struct key *k = NULL;
 	uint32_t extent = 0;
+	int r;
 
 	(void)strings;
+	if (m->key.flags & ~WIRE_KEY_STAT)
+		return false;
 	if (!a || a->state != ATTACHMENT_LIVE)
 		r = -ENODEV;
-	else if (m->key.item == 0 || m->key.item > items->n ||
-		items->items[m->key.item].type != ITEM_GAUGE)
+	else if (!is_item(&s->manager->items, m->key.item, m->key.flags & WIRE_KEY_STAT))
 		r = -EINVAL;
 	else
 		r = attachment_key(a, m->key.item, &k, &extent);
-	send_key(s, WIRE_KEYED, m->h.cookie, m->key.attachment, m->key.item, r, k, extent);
+	send_key(s, WIRE_KEYED, &like, r, k, extent);
 	return true;
 }
 
@@ -251,10 +264,8 @@ static bool on_get(struct session *s, const union message_buffer *m, const char 
 		(flags & (flags - 1)))
 		return false;
 	r = pool_find(mgr->tree, strings[0], &p);
-	if (r == 0 && files_need_flush(strings[1]) && !(flags & WIRE_GET_CACHED) &&
-		(!(flags & WIRE_GET_RATELIMITED) ||
-			flush_age(mgr->flush) > 2 * mgr->conf->flush_interval_usec))
-		r = flush_pool(mgr->flush, p);
+	if (r == 0)
+		r = flush_for_read(mgr->flush, p, strings[1], flags);
 	if (r == 0)
 		r = files_read(mgr, p, strings[1], &text);
 	send_text(s, m->h.cookie, r, text);

@@ -75,11 +75,31 @@ static bool set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
 		itemlimit_set(p, item, max);
 	if (old == max)
 		return false;
-	p->version++;
+	pool_change(p);
 	fprintf(changes, "%s %s%s.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
 		item ? "stat." : "memory", item ? p->tree->items->items[item].name : "",
 		value_format_limit(old, before), value_format_limit(max, after));
 	return true;
+}
+
+static const char *format_threshold(
+	uint64_t threshold, const char *unset, char buf[static VALUE_TEXT_MAX])
+{
+	return threshold ? value_format_limit(threshold, buf) : unset;
+}
+
+/* 0: it has none of its own. */
+static void set_threshold(struct pool *p, uint64_t threshold, uint64_t by_default, FILE *changes)
+{
+	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
+	uint64_t old = p->threshold_is_own ? p->threshold : 0;
+
+	pool_set_threshold(p, threshold, by_default);
+	if (old != threshold)
+		fprintf(changes, "%s flush_threshold %s -> %s\n",
+			pool_path_into(p, path, sizeof(path)),
+			format_threshold(old, "inherited", before),
+			format_threshold(threshold, "inherited", after));
 }
 
 /* Gives a pool the file's values, where no person's hold over them. */
@@ -139,15 +159,20 @@ static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
 /* Pools whose section is gone go back to the defaults; they stay, for they may be in use. */
 static void set_pools(struct manager *m, const struct conf *c, FILE *changes)
 {
+	struct pool *root = m->tree->root;
+	uint64_t by_default = conf_flush_threshold(c, m->n_cpus);
 	char path[PATH_MAX_BYTES + 1];
 
-	for (struct pool *p = m->tree->root; p; p = pool_next_preorder(p, m->tree->root)) {
+	if (!root->threshold_is_own)
+		pool_set_threshold(root, 0, by_default);
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
 		const struct conf_pool *section;
 
 		if (!p->configured)
 			continue;
 		section = section_of(c, pool_path_into(p, path, sizeof(path)));
 		set_pool(m, p, section, changes);
+		set_threshold(p, section ? section->flush_threshold : 0, by_default, changes);
 		p->configured = section != NULL;
 	}
 }
@@ -174,7 +199,13 @@ static void say_changed(FILE *changes, const char *key, uint64_t before, uint64_
 
 static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf *b)
 {
+	char before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
+
 	say_changed(f, "flush_interval_usec", a->flush_interval_usec, b->flush_interval_usec);
+	if (a->flush_threshold != b->flush_threshold)
+		fprintf(f, "flush_threshold %s -> %s\n",
+			format_threshold(a->flush_threshold, "auto", before),
+			format_threshold(b->flush_threshold, "auto", after));
 	say_changed(f, "batch", a->batch, b->batch);
 	say_changed(f, "batch_max", a->batch_max, b->batch_max);
 	say_changed(f, "grace_usec", a->grace_usec, b->grace_usec);
@@ -280,8 +311,7 @@ int reload_run(struct manager *m)
 	}
 
 	m->conf = c;
-	if (!same_export(old, c))
-		export_reconfigure(m->export);
+	export_reconfigure(m->export, !same_export(old, c));
 	flush_reconfigure(m->flush);
 	TAILQ_FOREACH (s, &m->sessions, entry)
 		if (s->segment.n_extents > 0)

@@ -74,11 +74,11 @@ static void find_figures(struct itemlimit_place at, uint64_t *ret_held, uint64_t
 	const struct counter *c = itemlimit_counter(at);
 	uint64_t granted = c ? counter_read(c) : 0;
 
-	*ret_held = sum->held;
-	*ret_idle = sum->stock;
+	*ret_held = figures_clamp(sum->held);
+	*ret_idle = figures_clamp(sum->stock);
 	if (at.item == 0)
 		return;
-	*ret_held = sum->items ? sum->items[at.item] : 0;
+	*ret_held = sum->items ? figures_clamp(sum->items[at.item]) : 0;
 	*ret_idle = granted > *ret_held ? granted - *ret_held : 0;
 }
 
@@ -93,7 +93,7 @@ static void log_refusal(struct request *r, struct itemlimit_place place)
 		p->refusals_unlogged++;
 		return;
 	}
-	flush_pool(s->manager->flush, p);
+	flush_pool(s->manager->flush, p, false);
 	pool_path_into(p, at, sizeof(at));
 	if (p->refusals_unlogged > 0)
 		log_warning("%s: %" PRIu64 " more refusals since the last line about one", at,
@@ -171,12 +171,19 @@ static uint64_t extra_for(struct key *k, uint64_t need, uint64_t room)
 	return extra < room ? extra : room;
 }
 
+/* Nothing is charged with such a key. */
+static bool is_event(const struct key *k)
+{
+	return k->item != 0 &&
+		k->attachment->session->manager->items.items[k->item].type == ITEM_EVENT;
+}
+
 void request_ahead(struct session *s, const struct wire_ahead *m)
 {
 	struct key *k = key_find(s, m->key, m->attachment);
 	uint64_t room, extra;
 
-	if (!k || !row_is_settled(k))
+	if (!k || is_event(k) || !row_is_settled(k))
 		return;
 	room = WORD_BYTES_MAX - ledger_read(k->row)->granted;
 	extra = extra_for(k, 0, room);
@@ -267,6 +274,8 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	k = key_find(s, m->key, m->attachment);
 	if (!k)
 		return true; /* detached meanwhile: the client's record of it is gone too */
+	if (is_event(k))
+		return false;
 	c = ledger_read(k->row);
 	if (m->seq == c->seq[m->lane]) {
 		answer_again(k, m->lane, m->seq, c->last[m->lane]);

@@ -4,22 +4,54 @@
 
 #include <stdatomic.h>
 
+static uint64_t change_of(const struct ledger_copy *c)
+{
+	unsigned slot = c->intent_slot;
+
+	if (c->intent == LEDGER_NO_INTENT)
+		return 0;
+	if (c->intent != LEDGER_SLOT)
+		slot = c->intent == LEDGER_DEPOSIT ? SEGMENT_CHANGE_DEPOSIT
+						   : SEGMENT_CHANGE_RESERVE;
+	return segment_change(c->intent_cpu, slot, c->intent_bytes, c->intent_parity);
+}
+
 /* Shows the client what counts now. */
 static void publish(const struct key *k)
 {
 	struct segment_figures *f = segment_figures(&k->attachment->session->segment, k->number);
 	const struct ledger_copy *c = ledger_read(k->row);
 
+	segment_figures_begin(f);
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
+		uint64_t amount = c->last[lane] == LEDGER_DEPOSITED ? 0 : c->last[lane];
+
+		atomic_store_explicit(&f->amount[lane], amount, memory_order_relaxed);
+		atomic_store_explicit(
+			&f->answered[lane], (uint16_t)c->seq[lane], memory_order_relaxed);
+	}
+	atomic_store_explicit(
+		&f->folded, c->previous_force + c->previous_debt, memory_order_relaxed);
 	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
 	atomic_store_explicit(&f->batch, key_batch(k), memory_order_relaxed);
 	atomic_store_explicit(
 		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
+	atomic_store_explicit(&f->change, change_of(c), memory_order_relaxed);
+	segment_figures_end(f);
 }
 
-static void flip(const struct key *k)
+static void flip(struct key *k)
 {
 	ledger_flip(k->row);
 	publish(k);
+	rstat_touch(&k->stat);
+}
+
+/* The counters have changed: the client sees it, and a peak may be another. */
+static void show_grant(const struct key *k)
+{
+	place_publish(k->attachment->place);
+	pool_change_up(k->attachment->pool);
 }
 
 static void close_intent(struct ledger_copy *c)
@@ -34,6 +66,7 @@ void row_open(struct key *k)
 	const struct attachment *a = k->attachment;
 	struct segment_key *words = key_words(k);
 
+	rstat_key_open(&k->stat, &a->session->rstat, a->pool, k->number, k->item);
 	*ledger_edit(k->row) = (struct ledger_copy){.session = a->session->number,
 		.attachment = a->number,
 		.pool = a->pool->id,
@@ -53,6 +86,7 @@ void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	c->seq[lane] = seq;
 	c->last[lane] = bytes;
 	flip(k);
+	show_grant(k);
 }
 
 bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
@@ -81,6 +115,7 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	flip(k);
 	if (!done)
 		key_uncharge(k, bytes);
+	show_grant(k);
 	return done;
 }
 
@@ -156,6 +191,7 @@ uint64_t row_settle(struct key *k, bool taken)
 	close_intent(c);
 	flip(k);
 	key_uncharge(k, bytes);
+	show_grant(k);
 	attachment_count_overdraft(k->attachment, excess);
 	return bytes;
 }
@@ -178,10 +214,28 @@ void row_give_back(struct key *k, enum ledger_state state)
 	struct ledger_copy *c = ledger_edit(k->row);
 	uint64_t granted = c->granted;
 
+	rstat_key_close(&k->stat);
 	c->granted = 0;
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 		c->last[lane] = 0;
 	c->state = state;
 	flip(k);
 	key_uncharge(k, granted);
+}
+
+void row_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_unaccepted)
+{
+	struct key *k = container_of(stat, struct key, stat);
+	struct segment_key *words = key_words(k);
+	const struct ledger_copy *c;
+	uint64_t unaccepted = 0;
+
+	row_fold(k);
+	c = ledger_read(k->row);
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		if (atomic_load(&words->accepted[lane]) != c->seq[lane] &&
+			c->last[lane] != LEDGER_DEPOSITED)
+			unaccepted += c->last[lane];
+	*ret_granted = c->granted;
+	*ret_unaccepted = unaccepted;
 }

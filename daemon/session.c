@@ -80,10 +80,10 @@ static void release(struct session *s)
 		close_fd(s->extent_fds[e][0]);
 		close_fd(s->extent_fds[e][1]);
 	}
+	rstat_end(&s->rstat);
 	segment_unmap(&s->segment);
 	free(s->keys);
 	free(s->free_keys);
-	free(s->idle);
 	queue_kick(s->manager);
 	s->released = true;
 	maybe_free(s);
@@ -282,6 +282,7 @@ static void fill_info(struct session *s)
 
 	info->session = s->number;
 	info->generation = s->manager->generation;
+	atomic_store(&info->flushed_usec, manager_now());
 	session_publish_marks(s);
 }
 
@@ -305,9 +306,11 @@ int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fd
 	rw = fds[0];
 	ro = fds[1];
 	s->keys = calloc(1, sizeof(*s->keys));
-	s->idle = calloc(1, sizeof(*s->idle));
-	if (!s->keys || !s->idle)
+	if (!s->keys)
 		return -ENOMEM;
+	r = rstat_begin(&s->rstat, &s->manager->rstats, &s->segment);
+	if (r < 0)
+		return r;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
 		return -errno;
 	s->event_fd = fds[0];
@@ -326,13 +329,10 @@ int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fd
 	return 0;
 }
 
-/*
- * What the drainer has taken out of slots and the loop does not know of yet is idle still, of the key
- * whose intent says so. Returns how many such intents there are.
- */
-static unsigned add_taken(struct session *s)
+uint32_t session_read_taken(struct rstat *r, struct rstat_seen *ret_seen)
 {
-	unsigned n = 0;
+	struct session *s = container_of(r, struct session, rstat);
+	uint32_t n = 0;
 
 	for (uint32_t i = 1; s->in_drainer > 0 && i <= s->segment.n_keys; i++) {
 		const struct ledger_copy *c = s->keys[i] ? ledger_read(s->keys[i]->row) : NULL;
@@ -343,40 +343,17 @@ static unsigned add_taken(struct session *s)
 		stock = &s->stocks.pages[c->intent_cpu].stock;
 		if (word_parity(percpu_load(&stock->slot[c->intent_slot])) != c->intent_parity)
 			continue;
-		s->idle[i] += c->intent_bytes;
+		if (ret_seen)
+			ret_seen[n] = (struct rstat_seen){i, c->intent_bytes};
 		n++;
 	}
 	return n;
 }
 
-static void add_slots(struct session *s)
+struct rstat_key *session_find_stat(struct rstat *r, uint32_t number)
 {
-	const struct segment_header *h = segment_header(&s->segment);
+	struct session *s = container_of(r, struct session, rstat);
+	struct key *k = number <= s->segment.n_keys ? s->keys[number] : NULL;
 
-	for (uint32_t cpu = 0; cpu < s->stocks.n_cpus; cpu++) {
-		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
-			continue;
-		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
-			word w = percpu_load(&s->stocks.pages[cpu].stock.slot[i]);
-
-			if (word_key(w) <= s->segment.n_keys)
-				s->idle[word_key(w)] += word_bytes(w);
-		}
-	}
-}
-
-void session_scan(struct session *s, uint64_t look)
-{
-	unsigned before, after;
-
-	if (s->look == look)
-		return;
-	s->look = look;
-	/* Nothing may pass from a slot to the drainer between the two looks. */
-	do {
-		before = add_taken(s);
-		memset(s->idle, 0, (s->segment.n_keys + 1) * sizeof(*s->idle));
-		add_slots(s);
-		after = add_taken(s);
-	} while (after != before);
+	return k ? &k->stat : NULL;
 }

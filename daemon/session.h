@@ -12,6 +12,7 @@
 #include <sys/queue.h>
 #include <uv.h>
 
+#include "core/rstat.h"
 #include "core/segment.h"
 #include "core/wire.h"
 #include "manager.h"
@@ -48,6 +49,7 @@ struct session {
 
 	struct segment segment;
 	struct percpu_area stocks; /* of the segment */
+	struct rstat rstat;
 	/* Of extents 1, 2, …: a client may have had no room for them when they were sent. */
 	int extent_fds[SEGMENT_EXTENTS][2];
 	struct key **keys;   /* by number; room for segment.n_keys + 1 */
@@ -59,9 +61,7 @@ struct session {
 	uint32_t n_attachments;
 
 	unsigned in_drainer; /* words of this session that the drainer may be changing */
-	uint64_t look;       /* number of the last look that has scanned it */
 	uint64_t drained;    /* number of the last round of a drain that has taken from it */
-	uint64_t *idle;      /* by key: what that look found in slots; room as `keys` */
 	uint64_t refused;
 	bool overdraft_logged, released, event_gone;
 };
@@ -94,7 +94,7 @@ void session_publish_marks(struct session *s);
  * descriptors to send are in ret_fds. */
 int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3]);
 
-/* Credit that lies idle in the words of the session, by key, into s->idle (slots alone). Looks at
- * touched CPUs only. `look` is the caller's number for this look: a second call with it does
- * nothing. */
-void session_scan(struct session *s, uint64_t look);
+/* For rstat.h: what the drainer has taken out of slots and the loop does not know of yet is idle still,
+ * of the key whose intent says so; and the key of a number. */
+uint32_t session_read_taken(struct rstat *r, struct rstat_seen *ret_seen);
+struct rstat_key *session_find_stat(struct rstat *r, uint32_t number);

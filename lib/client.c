@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "key.h"
+#include "stat.h"
 
 #define DEFAULT_ADDRESS "unix:/run/tallyd/tallyd.sock"
 #define BYE_USEC UINT64_C(1000000)
@@ -268,18 +269,22 @@ static int read_text(int fd, uint64_t length, char **ret)
 int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret)
 {
 	const char *strings[WIRE_STRINGS_MAX] = {path, file};
-	_cleanup_(freep) char *text = malloc(WIRE_TEXT_MAX + 1);
+	_cleanup_(freep) char *text = NULL;
 	_cleanup_(close_fdp) int fd = -1;
 	struct wire_get m = {.flags = flags};
 	struct wire_text answer;
-	struct call c = {
-		.answer = &answer, .n_answer = sizeof(answer), .text = text, .text_fd = -1};
+	struct call c = {.answer = &answer, .n_answer = sizeof(answer), .text_fd = -1};
 	int r = client_check(t);
 
 	if (r < 0)
 		return r;
+	stat_send_all(t);
+	if (t->embedded)
+		return embedded_get(t->embedded, path, file, flags, ret);
+	text = malloc(WIRE_TEXT_MAX + 1);
 	if (!text)
 		return -ENOMEM;
+	c.text = text;
 	r = call_until(t, WIRE_GET, &m, sizeof(m), strings, &c, link_now() + CLIENT_WAIT_USEC);
 	fd = c.text_fd;
 	if (r < 0 || answer.status < 0)
@@ -406,6 +411,7 @@ static void free_tally(struct tally *t)
 	for (uint32_t e = 1; e < SEGMENT_EXTENTS; e++)
 		if (t->keys[e])
 			munmap(t->keys[e], size_of_keys(e));
+	client_free_index(t);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -446,7 +452,6 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	t->event_fd = -1;
 	t->mapped_by = getpid();
 	TAILQ_INIT(&t->calls);
-	TAILQ_INIT(&t->pools);
 	pthread_mutex_init(&t->lock, NULL);
 	r = make_live(&t->live);
 	if (r >= 0)
@@ -481,6 +486,7 @@ static void close_stocks(struct tally *t)
 	/* In this order: who opens the gate looks at the second afterwards. */
 	atomic_store(&t->live->stocks.n_cpus, 0);
 	atomic_store(&t->live->stocks.n_open, 0);
+	atomic_store(&t->live->stocks.n_adding, 0);
 }
 
 void client_close(struct tally *t)
@@ -490,6 +496,8 @@ void client_close(struct tally *t)
 	struct wire_done done;
 	struct call c = {.answer = &done, .n_answer = sizeof(done), .text_fd = -1};
 
+	if (client_check(t) == 0)
+		stat_send_all(t);
 	if (client_check(t) == 0 && !atomic_exchange(&t->closed, true)) {
 		close_stocks(t);
 		call_until(t, WIRE_BYE, &bye, sizeof(bye), none, &c, link_now() + BYE_USEC);

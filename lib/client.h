@@ -51,11 +51,12 @@ struct tally {
 	 * is one compare-and-swap. */
 	pthread_mutex_t lock;
 	TAILQ_HEAD(, call) calls;
-	TAILQ_HEAD(, tally_pool) pools; /* that are not detached */
+	void *pools; /* tsearch(3) root, of those that are not detached, by attachment */
 	uint64_t last_cookie, last_attachment;
+	_Atomic bool unsent; /* some handle may have moved what it could not send; stat.h */
 };
 
-/* Whether the key of an item has been asked for by a charge that may not wait. */
+/* Whether the key of an item has been asked for by who may not wait. */
 enum client_asked {
 	CLIENT_NOT_ASKED,
 	CLIENT_ASKED,
@@ -72,12 +73,21 @@ struct tally_pool {
 			*_Atomic known; /* our side of that key, NULL where there is none */
 		_Atomic uint64_t owed;  /* charged by force while there was no key; force.h */
 	} items[ITEM_MAX + 1];
+	/* Where tally_stat_add() goes; NULL: not known (yet, or any more). */
+	struct client_key *_Atomic stat[ITEM_MAX + 1];
+	/* What was moved before that was known: stat.h. */
+	struct {
+		_Atomic uint64_t up, down;
+	} unsent[ITEM_MAX + 1];
 	struct tally *tally;
 	_Atomic uint32_t refs;
 	_Atomic bool detached;
-	_Atomic uint8_t asked[ITEM_MAX + 1]; /* enum client_asked */
+	/* By item, enum client_asked: by charges, and by tally_stat_add(). */
+	_Atomic uint8_t asked[ITEM_MAX + 1], stat_asked[ITEM_MAX + 1];
+	_Atomic uint64_t charged; /* items whose `known` is set, a bit each; of item 1 the lowest */
+	_Atomic bool owes;        /* some `owed` may be above 0 */
+	_Atomic uint32_t place;   /* of the pool in the segment; 0: none */
 	uint64_t attachment;
-	TAILQ_ENTRY(tally_pool) entry; /* in the tally */
 	char path[];
 };
 
@@ -123,6 +133,8 @@ void client_detach(struct tally_pool *p, bool last);
 /* The last handle of a detached attachment is gone. */
 void client_forget(struct tally_pool *p);
 void client_free_pool(struct tally_pool *p);
+/* When there are no handles any more, but for those of a forked child's parent. */
+void client_free_index(struct tally *t);
 
 /* The key of (attachment, item), asked for at its first use. -EINVAL: no gauge of that number. */
 int client_key_of(struct tally_pool *p, tally_item item, struct client_key **ret);
@@ -130,6 +142,15 @@ int client_key_of(struct tally_pool *p, tally_item item, struct client_key **ret
 /* The same without waiting: -EAGAIN when it has been asked for. Async-signal-safe. */
 int client_key_of_nowait(struct tally_pool *p, tally_item item, struct client_key **ret);
 
+/* The key for tally_stat_add() is asked for; when the answer has come, the handle has it. As
+ * client_key_of(), or NULL without waiting. */
+int client_stat_key(struct tally_pool *p, tally_item item);
+struct client_key *client_stat_key_nowait(struct tally_pool *p, tally_item item);
+
 /* An answer with a key has come: makes it the handle's. The lock is held. -ENXIO: it has no place.
  */
 int client_adopt_key(struct tally *t, const struct wire_key_is *answer);
+
+/* Calls fn for all handles that are not detached; the lock is held meanwhile. */
+void client_each_pool(
+	struct tally *t, void (*fn)(struct tally_pool *p, void *userdata), void *userdata);

@@ -16,20 +16,53 @@ uint64_t credit_batch(const struct engine_key *k)
 	return batch_now(&k->batch, engine_now(), c->batch, c->batch_max);
 }
 
-/* Shows the client what counts now. */
-static void publish(const struct engine_key *k, uint64_t attachment)
+static struct segment_figures *figures_of(const struct engine_key *k)
 {
-	struct segment_figures *f = segment_figures(&k->attachment->engine->segment, k->number);
+	return segment_figures(&k->attachment->engine->segment, k->number);
+}
 
+/* Shows the client what counts now. */
+static void publish(const struct engine_key *k, uint64_t attachment, uint64_t change)
+{
+	struct segment_figures *f = figures_of(k);
+
+	segment_figures_begin(f);
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
+		const struct engine_answer *a = &k->answer[lane];
+
+		atomic_store_explicit(&f->amount[lane], a->amount, memory_order_relaxed);
+		atomic_store_explicit(&f->answered[lane], (uint16_t)a->seq, memory_order_relaxed);
+	}
+	atomic_store_explicit(
+		&f->folded, k->previous_force + k->previous_debt, memory_order_relaxed);
 	atomic_store_explicit(&f->granted, k->granted, memory_order_relaxed);
 	atomic_store_explicit(&f->batch, credit_batch(k), memory_order_relaxed);
 	atomic_store_explicit(&f->attachment, attachment, memory_order_release);
+	atomic_store_explicit(&f->change, change, memory_order_relaxed);
+	segment_figures_end(f);
+}
+
+void credit_intend(const struct engine_key *k, uint64_t change)
+{
+	struct segment_figures *f = figures_of(k);
+
+	segment_figures_begin(f);
+	atomic_store_explicit(&f->change, change, memory_order_relaxed);
+	segment_figures_end(f);
 }
 
 static void set_granted(struct engine_key *k, uint64_t granted)
 {
 	k->granted = granted;
-	publish(k, k->attachment->number);
+	publish(k, k->attachment->number, 0);
+	rstat_touch(&k->stat);
+}
+
+/* The counters have changed. */
+static void show_counters(const struct engine_key *k)
+{
+	place_publish(k->attachment->place);
+	pool_change_up(k->attachment->pool);
 }
 
 void credit_open(struct engine_key *k)
@@ -38,25 +71,33 @@ void credit_open(struct engine_key *k)
 
 	k->previous_force = atomic_load(&words->force);
 	k->previous_debt = atomic_load(&words->debt);
+	rstat_key_open(
+		&k->stat, &k->attachment->engine->rstat, k->attachment->pool, k->number, k->item);
 	set_granted(k, 0);
 }
 
-void credit_grant(struct engine_key *k, uint64_t bytes)
+void credit_answer(struct engine_key *k, unsigned lane, const struct engine_answer *a)
 {
-	set_granted(k, k->granted + bytes);
+	k->answer[lane] = *a;
+	set_granted(k, k->granted + a->amount);
+	show_counters(k);
 }
 
 bool credit_deposit(struct engine_key *k, uint64_t bytes)
 {
 	struct segment_key *words = engine_words(k);
 	unsigned parity = word_parity(atomic_load(&words->reserve));
+	bool done;
 
-	credit_grant(k, bytes);
-	if (segment_reserve_give(words, k->number, bytes, parity) == 0)
-		return true;
-	set_granted(k, k->granted - bytes);
-	uncharge(k, bytes);
-	return false;
+	k->granted += bytes;
+	publish(k, k->attachment->number,
+		segment_change(0, SEGMENT_CHANGE_DEPOSIT, bytes, !parity));
+	done = segment_reserve_give(words, k->number, bytes, parity) == 0;
+	set_granted(k, done ? k->granted : k->granted - bytes);
+	if (!done)
+		uncharge(k, bytes);
+	show_counters(k);
+	return done;
 }
 
 uint64_t credit_room(const struct engine_key *k)
@@ -64,29 +105,31 @@ uint64_t credit_room(const struct engine_key *k)
 	return WORD_BYTES_MAX - k->granted;
 }
 
-void credit_fold(struct engine_key *k)
+static bool fold(struct engine_key *k)
 {
 	struct segment_key *words = engine_words(k);
 	uint64_t bytes = segment_growth(&words->force, &k->previous_force, credit_room(k));
 
 	bytes += segment_growth(&words->debt, &k->previous_debt, credit_room(k) - bytes);
 	if (bytes == 0)
-		return;
+		return false;
 	itemlimit_charge(k->attachment->pool, k->item, bytes);
 	pool_count_event(k->attachment->pool, POOL_FORCE);
-	credit_grant(k, bytes);
+	k->granted += bytes;
+	return true;
 }
 
-/* Sums stop at UINT64_MAX: what a client says that it dropped has no bound. */
+void credit_fold(struct engine_key *k)
+{
+	if (fold(k))
+		set_granted(k, k->granted);
+}
+
 void credit_count_overdraft(struct engine_attachment *a, uint64_t bytes)
 {
-	uint64_t *sum = &a->pool->own.overdraft;
-
 	if (bytes == 0)
 		return;
-	if (__builtin_add_overflow(*sum, bytes, sum))
-		*sum = UINT64_MAX;
-	a->pool->version++;
+	pool_count_overdraft(a->pool, bytes);
 }
 
 uint64_t credit_return(struct engine_key *k, uint64_t bytes)
@@ -94,10 +137,11 @@ uint64_t credit_return(struct engine_key *k, uint64_t bytes)
 	uint64_t back;
 
 	/* After the bytes were taken: some of them may have been charged by force. */
-	credit_fold(k);
+	fold(k);
 	back = bytes < k->granted ? bytes : k->granted;
 	set_granted(k, k->granted - back);
 	uncharge(k, back);
+	show_counters(k);
 	credit_count_overdraft(k->attachment, bytes - back);
 	return back;
 }
@@ -113,8 +157,10 @@ uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave)
 		if (word_key(w) != k->number || bytes <= leave)
 			break;
 		bytes -= leave;
+		credit_intend(k, segment_change(0, SEGMENT_CHANGE_RESERVE, bytes, !word_parity(w)));
 		if (segment_reserve_steal(words, k->number, bytes, word_parity(w)) == 0)
 			return credit_return(k, bytes);
+		credit_intend(k, 0);
 	}
 	return 0;
 }
@@ -126,6 +172,22 @@ void credit_give_back(struct engine_key *k)
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 		k->answer[lane].amount = 0;
 	k->granted = 0;
-	publish(k, 0);
+	rstat_key_close(&k->stat);
+	publish(k, 0, 0);
 	uncharge(k, granted);
+	show_counters(k);
+}
+
+void credit_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_unaccepted)
+{
+	struct engine_key *k = container_of(stat, struct engine_key, stat);
+	struct segment_key *words = engine_words(k);
+	uint64_t unaccepted = 0;
+
+	credit_fold(k);
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		if (atomic_load(&words->accepted[lane]) != k->answer[lane].seq)
+			unaccepted += k->answer[lane].amount;
+	*ret_granted = k->granted;
+	*ret_unaccepted = unaccepted;
 }

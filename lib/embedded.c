@@ -72,8 +72,14 @@ static void send_key(struct embedded *e, uint32_t type, const struct wire_key_is
 	answer.h = WIRE_HEADER(type, struct wire_key_is, like->h.cookie);
 	answer.status = status;
 	if (status == 0) {
+		const struct engine_attachment *a = k->attachment;
+
 		answer.key = k->number;
 		answer.extent = extent;
+		answer.place = a->place ? a->place->number : 0;
+		answer.shift = item_shift(&e->items.items[k->item]);
+		if (k->item != 0 && e->items.items[k->item].type == ITEM_EVENT)
+			answer.flags |= WIRE_KEY_EVENT;
 	}
 	answer_send_extent(e, &answer, sizeof(answer), answer.extent);
 	if (status == 0)
@@ -104,7 +110,7 @@ static int attach(struct embedded *e, uint64_t number, struct pool *pool, struct
 	uint32_t *ret_extent)
 {
 	struct engine_attachment *a;
-	int r = engine_attach(e, number, pool, &a);
+	int r = engine_attach(e, number, pool, &a, ret_extent);
 
 	if (r == -EEXIST)
 		r = a->state == ENGINE_LIVE && a->pool == pool ? 0 : -EPROTO;
@@ -140,20 +146,29 @@ static int on_attach(struct embedded *e, const void *message, const char *const 
 	return 0;
 }
 
+static bool is_item(const struct item_table *items, uint32_t item, bool for_stat)
+{
+	return item > 0 && item <= items->n && (for_stat || items->items[item].type == ITEM_GAUGE);
+}
+
 static int on_key(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_key *m = message;
-	struct wire_key_is like = {
-		.h.cookie = m->h.cookie, .attachment = m->attachment, .item = m->item};
+	struct wire_key_is like = {.h.cookie = m->h.cookie,
+		.attachment = m->attachment,
+		.item = m->item,
+		.flags = m->flags};
 	struct engine_attachment *a = engine_find(e, m->attachment);
 	struct engine_key *k = NULL;
 	uint32_t extent = 0;
 	int r;
 
 	(void)strings;
+	if (m->flags & ~WIRE_KEY_STAT)
+		return -EPROTO;
 	if (!a || a->state != ENGINE_LIVE)
 		r = -ENODEV;
-	else if (m->item == 0 || m->item > e->items.n || e->items.items[m->item].type != ITEM_GAUGE)
+	else if (!is_item(&e->items, m->item, m->flags & WIRE_KEY_STAT))
 		r = -EINVAL;
 	else
 		r = find_key(a, m->item, &k, &extent);
@@ -191,7 +206,6 @@ static void detach(struct engine_attachment *a, uint64_t dropped)
 	struct engine_key *k;
 
 	grant_drop(a);
-	idle_scan(a->engine);
 	credit_count_overdraft(a, idle_excess(a, dropped));
 	TAILQ_FOREACH (k, &a->keys, entry)
 		credit_give_back(k);
@@ -289,19 +303,24 @@ static int on_define(struct embedded *e, const void *message, const char *const 
 	return send_item(e, m->h.cookie, r, item);
 }
 
+static int get(struct embedded *e, const char *path, const char *file, uint64_t flags, char **ret)
+{
+	struct pool *p;
+	int r = pool_find(e->tree, path, &p);
+
+	return r < 0 ? r : look_read(e, p, file, flags, ret);
+}
+
 static int on_get(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_get *m = message;
 	_cleanup_(freep) char *text = NULL;
-	struct pool *p;
 	int r;
 
 	if ((m->flags & ~(WIRE_GET_EXACT | WIRE_GET_RATELIMITED | WIRE_GET_CACHED)) ||
 		(m->flags & (m->flags - 1)))
 		return -EPROTO;
-	r = pool_find(e->tree, strings[0], &p);
-	if (r >= 0)
-		r = look_read(e, p, strings[1], m->flags, &text);
+	r = get(e, strings[0], strings[1], m->flags, &text);
 	return answer_text(e, m->h.cookie, r, text);
 }
 
@@ -417,5 +436,16 @@ int embedded_handle(struct embedded *e, const void *message, size_t n, bool wait
 	if (wire_check_request(message, n, 0, strings) >= 0)
 		r = handle(e, message, strings, wait);
 	errno = saved;
+	return r;
+}
+
+int embedded_get(
+	struct embedded *e, const char *path, const char *file, uint64_t flags, char **ret_text)
+{
+	int r;
+
+	pthread_mutex_lock(&e->mutex);
+	r = e->closed ? -ENOTCONN : get(e, path, file, flags, ret_text);
+	pthread_mutex_unlock(&e->mutex);
 	return r;
 }

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/percpu.h"
 
@@ -42,6 +43,11 @@ int embedded_new(const char *config, enum percpu_kind kind, const struct embedde
 /* When no thread is inside. In a forked child it touches nothing that is shared, and frees memory
  * unless the fork found a thread inside. Returns NULL. */
 struct embedded *embedded_free(struct embedded *e);
+
+/* What GET asks for, without a message: reads are many. The text is to be freed. -ENOTCONN as below; and
+ * what tally_get() says. */
+int embedded_get(
+	struct embedded *e, const char *path, const char *file, uint64_t flags, char **ret_text);
 
 /*
  * Handles a message of the client's, as packed by wire_pack() and aligned like its struct, before it

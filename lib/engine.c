@@ -16,8 +16,10 @@
 #include <time.h>
 
 #include "conf/cpus.h"
+#include "conf/nodes.h"
 #include "core/itemlimit.h"
 #include "core/util.h"
+#include "credit.h"
 
 uint64_t engine_now(void)
 {
@@ -84,6 +86,7 @@ static uint64_t sum_granted(struct pool *root, uint32_t item)
 static int apply_conf(struct embedded *e)
 {
 	const struct conf *c = e->conf;
+	uint64_t by_default = conf_flush_threshold(c, e->n_cpus);
 
 	for (size_t i = 0; i < c->n_items; i++) {
 		const struct conf_item *item = &c->items[i];
@@ -94,6 +97,7 @@ static int apply_conf(struct embedded *e)
 		if (r < 0)
 			return r;
 	}
+	pool_set_threshold(e->tree->root, 0, by_default);
 	for (size_t i = 0; i < c->n_pools; i++) {
 		struct pool *p;
 		int r = pool_create_all(e->tree, c->pools[i].path, &p);
@@ -102,6 +106,7 @@ static int apply_conf(struct embedded *e)
 			return r;
 		p->configured = true;
 		counter_set_max(&p->counter, c->pools[i].max);
+		pool_set_threshold(p, c->pools[i].flush_threshold, by_default);
 		for (uint32_t item = 1; r >= 0 && item <= e->items.n; item++)
 			r = itemlimit_set(
 				p, item, conf_item_max(&c->pools[i], e->items.items[item].name));
@@ -109,6 +114,43 @@ static int apply_conf(struct embedded *e)
 			return r;
 	}
 	return 0;
+}
+
+static int load_nodes(struct embedded *e)
+{
+	_cleanup_(freep) char *error = NULL;
+
+	return nodes_load("", &e->tree->n_nodes, &e->node_of_cpu, &error);
+}
+
+static struct rstat_key *find_stat(struct rstat *r, uint32_t number)
+{
+	struct engine_key *k = engine_key(container_of(r, struct embedded, rstat), number);
+
+	return k ? &k->stat : NULL;
+}
+
+static int each_stat(struct pool_member *m, int (*fn)(struct rstat_key *k, bool moved), bool moved)
+{
+	struct engine_attachment *a = container_of(m, struct engine_attachment, member);
+	struct engine_key *k;
+	int ret = 0;
+
+	TAILQ_FOREACH (k, &a->keys, entry) {
+		int r = fn(&k->stat, moved);
+
+		ret = r < 0 ? r : ret;
+	}
+	return ret;
+}
+
+static void init_rstats(struct embedded *e)
+{
+	rstat_host_init(&e->rstats, e->tree);
+	e->rstats.node_of_cpu = e->node_of_cpu;
+	e->rstats.read = credit_read;
+	e->rstats.find = find_stat;
+	e->rstats.each = each_stat;
 }
 
 int engine_new(const char *config, enum percpu_kind kind, const struct embedded_owner *o,
@@ -134,8 +176,11 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 	r = e->quiet ? load_conf(e, config) : -ENOMEM;
 	if (r >= 0)
 		r = pool_tree_new(&e->items, &e->tree);
+	if (r >= 0)
+		r = load_nodes(e);
 	if (r >= 0) {
 		e->tree->sum_granted = sum_granted;
+		init_rstats(e);
 		r = apply_conf(e);
 	}
 	if (r < 0) {
@@ -149,8 +194,11 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 static void free_all(struct engine_attachments *list)
 {
 	struct engine_attachment *a;
+	struct engine_key *k;
 
 	while ((a = TAILQ_FIRST(list))) {
+		TAILQ_FOREACH (k, &a->keys, entry)
+			rstat_key_free(&k->stat);
 		TAILQ_REMOVE(list, a, entry);
 		if (a->pool)
 			engine_leave(a);
@@ -185,10 +233,12 @@ struct embedded *engine_free(struct embedded *e)
 		close_fd(e->extent_fds[i][0]);
 		close_fd(e->extent_fds[i][1]);
 	}
+	rstat_end(&e->rstat);
 	segment_unmap(&e->segment);
 	pool_tree_free(e->tree);
 	item_table_clear(&e->items);
 	conf_free(e->conf);
+	free(e->node_of_cpu);
 	free(e->quiet);
 	pthread_mutex_destroy(&e->mutex);
 	free(e);
@@ -211,8 +261,12 @@ int engine_begin(struct embedded *e, bool rseq, int ret_fds[static 2])
 	if (r < 0)
 		return r;
 	e->stocks = segment_stocks(&e->segment);
+	r = rstat_begin(&e->rstat, &e->rstats, &e->segment);
+	if (r < 0)
+		return r;
 	segment_info(&e->segment)->session = 1;
 	segment_info(&e->segment)->generation = 1;
+	atomic_store(&segment_info(&e->segment)->flushed_usec, e->flushed_usec);
 	publish_marks(e);
 	return 0;
 }
@@ -244,35 +298,9 @@ static void free_collected(struct embedded *e)
 	free_all(&e->collected);
 }
 
-int engine_attach(
-	struct embedded *e, uint64_t number, struct pool *pool, struct engine_attachment **ret)
-{
-	struct engine_attachment *a = engine_find(e, number);
-
-	if (a) {
-		*ret = a;
-		return -EEXIST;
-	}
-	free_collected(e);
-	a = calloc(1, sizeof(*a));
-	if (!a)
-		return -ENOMEM;
-	a->engine = e;
-	a->number = number;
-	TAILQ_INIT(&a->keys);
-	if (!tsearch(a, &e->attachment_index, by_number)) {
-		free(a);
-		return -ENOMEM;
-	}
-	a->pool = pool_ref(pool);
-	pool_add_member(pool, &a->member);
-	TAILQ_INSERT_TAIL(&e->attachments, a, entry);
-	*ret = a;
-	return 0;
-}
-
 void engine_leave(struct engine_attachment *a)
 {
+	a->place = place_unref(a->place);
 	pool_remove_member(a->pool, &a->member);
 	a->pool = pool_unref(a->pool);
 }
@@ -322,15 +350,57 @@ static int extend(struct embedded *e, uint32_t *ret_extent)
 	return 0;
 }
 
+/* Places are fewer than keys only where pools are deep: the extent that one needs has the other. */
+static int find_room(struct embedded *e, struct pool *pool, uint32_t *ret_extent)
+{
+	int r = 0;
+
+	if (!place_has_room(&e->rstat, pool))
+		r = extend(e, ret_extent);
+	return r == -ENOSPC ? 0 : r;
+}
+
+int engine_attach(struct embedded *e, uint64_t number, struct pool *pool,
+	struct engine_attachment **ret, uint32_t *ret_extent)
+{
+	struct engine_attachment *a = engine_find(e, number);
+	int r;
+
+	if (a) {
+		*ret = a;
+		return -EEXIST;
+	}
+	free_collected(e);
+	r = find_room(e, pool, ret_extent);
+	if (r < 0)
+		return r;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->engine = e;
+	a->number = number;
+	TAILQ_INIT(&a->keys);
+	r = place_ref(&e->rstat, pool, &a->place);
+	if ((r < 0 && r != -ENOSPC) || !tsearch(a, &e->attachment_index, by_number)) {
+		place_unref(a->place);
+		free(a);
+		return -ENOMEM;
+	}
+	a->pool = pool_ref(pool);
+	pool_add_member(pool, &a->member);
+	TAILQ_INSERT_TAIL(&e->attachments, a, entry);
+	*ret = a;
+	return 0;
+}
+
 int engine_key_new(
 	struct engine_attachment *a, uint32_t item, struct engine_key **ret, uint32_t *ret_extent)
 {
 	struct embedded *e = a->engine;
-	uint32_t extent = 0;
 	struct engine_key *k;
 
 	if (TAILQ_EMPTY(&e->free_keys)) {
-		int r = extend(e, &extent);
+		int r = extend(e, ret_extent);
 
 		if (r < 0)
 			return r;
@@ -341,7 +411,6 @@ int engine_key_new(
 	*k = (struct engine_key){.number = k->number, .item = item, .attachment = a};
 	TAILQ_INSERT_TAIL(&a->keys, k, entry);
 	*ret = k;
-	*ret_extent = extent;
 	return 0;
 }
 

@@ -18,7 +18,9 @@
 #include "conf/conf.h"
 #include "core/batch.h"
 #include "core/item.h"
+#include "core/place.h"
 #include "core/pool.h"
+#include "core/rstat.h"
 #include "core/segment.h"
 #include "embedded.h"
 
@@ -35,6 +37,7 @@ struct engine_attachment {
 	struct pool_member member;
 	struct embedded *engine;
 	struct pool *pool; /* NULL: given back */
+	struct rstat_place *place;
 	uint64_t number;
 	enum engine_state state;
 	TAILQ_HEAD(, engine_key) keys;
@@ -55,7 +58,7 @@ struct engine_key {
 	struct engine_answer answer[SEGMENT_LANES];   /* the last one */
 	struct grant_request *waiting[SEGMENT_LANES]; /* in a queue; NULL: none */
 	struct batch batch;                           /* what its misses bring */
-	uint64_t look, idle;           /* what the look of that number found in slots */
+	struct rstat_key stat;
 	TAILQ_ENTRY(engine_key) entry; /* in its attachment, or among the free ones */
 };
 
@@ -83,7 +86,9 @@ struct embedded {
 	void *attachment_index; /* tsearch(3) root, by number */
 	struct engine_attachments attachments, collected;
 
-	uint64_t last_look;
+	struct rstat_host rstats;
+	uint16_t *node_of_cpu;
+	struct rstat rstat; /* its host is NULL before the segment is there */
 	uint64_t tidied_usec, flushed_usec;
 	uint8_t *quiet; /* by CPU: seen with nobody moving, in this phase of the collection */
 	bool collecting, cleared;
@@ -105,11 +110,12 @@ int engine_begin(struct embedded *e, bool rseq, int ret_fds[static 2]);
 struct engine_attachment *engine_find(struct embedded *e, uint64_t number);
 
 /*
- * Attaches to a pool, without any key. -EEXIST: the number was used before, *ret is what has it;
+ * Attaches to a pool, without any key; with room for a key, and places for the pools. A new extent,
+ * which is to be sent, comes with its number (0: none). -EEXIST: the number was used before, *ret is what has it;
  * -ENOMEM.
  */
-int engine_attach(
-	struct embedded *e, uint64_t number, struct pool *pool, struct engine_attachment **ret);
+int engine_attach(struct embedded *e, uint64_t number, struct pool *pool,
+	struct engine_attachment **ret, uint32_t *ret_extent);
 /* Leaves the pool. What its keys were granted has been given back. */
 void engine_leave(struct engine_attachment *a);
 /* Its keys are free again; the memory is too with the next attachment. */
@@ -117,7 +123,7 @@ void engine_drop(struct engine_attachment *a);
 
 /*
  * A key for (attachment, item), which has been granted nothing. A new extent, which is to be sent,
- * comes with its number (0: none). -ENOSPC: no key is left; and what growing the segment may say.
+ * comes with its number (else *ret_extent stays). -ENOSPC: no key is left; and what growing the segment may say.
  */
 int engine_key_new(
 	struct engine_attachment *a, uint32_t item, struct engine_key **ret, uint32_t *ret_extent);

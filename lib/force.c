@@ -38,6 +38,7 @@ static bool owe(struct tally_pool *p, tally_item item, uint64_t bytes)
 			return false;
 		sum = bytes < FORCE_SETTLED - 1 - owed ? owed + bytes : FORCE_SETTLED - 1;
 	} while (!atomic_compare_exchange_weak(&p->items[item].owed, &owed, sum));
+	atomic_store(&p->owes, true);
 	return true;
 }
 

@@ -119,11 +119,11 @@ static void send_answer(struct engine_key *k, unsigned lane)
 /* The request is over. */
 static void finish(struct grant_request *r, uint64_t amount, int status)
 {
+	const struct engine_answer a = {.seq = r->seq, .amount = amount, .status = status};
 	struct engine_key *k = r->key;
 
 	leave(r);
-	k->answer[r->lane] =
-		(struct engine_answer){.seq = r->seq, .amount = amount, .status = status};
+	credit_answer(k, r->lane, &a);
 	send_answer(k, r->lane);
 }
 
@@ -133,10 +133,9 @@ static void grant(struct grant_request *r, uint64_t amount)
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
 		atomic_store(&engine_words(r->key)->ahead, 0);
-	if (!(r->flags & WIRE_CHARGE_NOWAIT)) {
-		credit_grant(r->key, amount);
+	if (!(r->flags & WIRE_CHARGE_NOWAIT))
 		finish(r, amount, 0);
-	} else
+	else
 		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN);
 }
 
@@ -322,6 +321,8 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 	k = engine_find_key(e, m->key, m->attachment);
 	if (!k || was_answered(k, m))
 		return 0;
+	if (k->item != 0 && e->items.items[k->item].type != ITEM_GAUGE)
+		return -EPROTO;
 	if (k->waiting[m->lane])
 		return k->waiting[m->lane]->seq == m->seq ? 0 : -EPROTO;
 

@@ -49,46 +49,11 @@ static uint64_t change_slots(
 
 /* ------------------------------------------------------------------ looking */
 
-static uint64_t note_slot(
-	struct embedded *e, unsigned cpu, percpu_word *slot, word w, const struct pool *pool)
-{
-	struct engine_key *k = engine_key(e, word_key(w));
-
-	(void)cpu;
-	(void)slot;
-	(void)pool;
-	if (!k)
-		return 0;
-	if (k->look != e->last_look)
-		k->idle = 0;
-	k->look = e->last_look;
-	k->idle += word_bytes(w);
-	return 0;
-}
-
-void idle_scan(struct embedded *e)
-{
-	e->last_look++;
-	each_slot(e, note_slot, NULL);
-}
-
 static uint64_t in_words(const struct engine_key *k)
 {
 	word w = atomic_load(&engine_words(k)->reserve);
-	uint64_t idle = k->look == k->attachment->engine->last_look ? k->idle : 0;
 
-	return word_key(w) == k->number ? idle + word_bytes(w) : idle;
-}
-
-uint64_t idle_of(struct engine_key *k)
-{
-	struct segment_key *words = engine_words(k);
-	uint64_t idle = in_words(k);
-
-	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-		if (atomic_load(&words->accepted[lane]) != k->answer[lane].seq)
-			idle += k->answer[lane].amount;
-	return idle < k->granted ? idle : k->granted;
+	return k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
 }
 
 uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped)
@@ -96,6 +61,7 @@ uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped)
 	uint64_t idle = dropped, granted = 0;
 	struct engine_key *k;
 
+	rstat_scan(&a->engine->rstat);
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		if (idle <= WORD_BYTES_MAX)
 			idle += in_words(k);
@@ -126,6 +92,13 @@ static uint64_t count_idle(
 	return find_key(e, w, pool) != NULL;
 }
 
+static uint64_t change_of_slot(
+	const struct embedded *e, unsigned cpu, const percpu_word *slot, word w)
+{
+	return segment_change(cpu, (unsigned)(slot - e->stocks.pages[cpu].stock.slot),
+		word_bytes(w), !word_parity(w));
+}
+
 static uint64_t take_slot(
 	struct embedded *e, unsigned cpu, percpu_word *slot, word w, const struct pool *pool)
 {
@@ -134,11 +107,13 @@ static uint64_t take_slot(
 
 		if (!k)
 			break;
+		credit_intend(k, change_of_slot(e, cpu, slot, w));
 		if (e->segment.kind == PERCPU_RSEQ)
 			return credit_return(k, stock_seize(slot, k->number));
 		if (stock_take(&e->stocks, slot, cpu, k->number, word_bytes(w), word_parity(w)) ==
 			0)
 			return credit_return(k, word_bytes(w));
+		credit_intend(k, 0);
 	}
 	return 0;
 }

@@ -10,14 +10,7 @@
 
 #include "engine.h"
 
-/* Looks at the slots of all CPUs: what lies there, by key. */
-void idle_scan(struct embedded *e);
-
-/* What that look, the reserve, and answers that nobody has accepted yet hold of the key; never more
- * than was granted. */
-uint64_t idle_of(struct engine_key *k);
-
-/* The same of the keys of an attachment together with `dropped`, whatever was granted: the excess
+/* What lies in the words of the attachment's keys, together with `dropped`, beyond what was granted: it
  * came from uncharging too much. What was charged by force is counted in first. */
 uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped);
 

@@ -10,6 +10,9 @@
 /* The doorbell rings at most so often; the daemon's periodic flush looks anyway. */
 #define RING_USEC 1000
 
+/* What a session is told of a larger unit is nonsense. */
+#define KEY_SHIFT_MAX 32
+
 static uint64_t make_record(uint64_t seq, enum key_state state)
 {
 	return seq << 2 | state;
@@ -27,16 +30,34 @@ static const struct segment_info *info_of(const struct client_key *k)
 
 /* ------------------------------------------------------------------ moving credit */
 
-static void touch(struct tally *t, uint32_t cpu)
+void key_touch(struct tally *t, uint32_t cpu)
 {
 	_Atomic uint8_t *touched = segment_header(&t->segment)->touched;
 
 	/* Set once and for all; the bytes of several CPUs share a cache line. */
-	if (cpu < t->segment.n_cpus && !atomic_load_explicit(&touched[cpu], memory_order_relaxed)) {
+	if (cpu <= t->segment.n_cpus &&
+		!atomic_load_explicit(&touched[cpu], memory_order_relaxed)) {
 		TALLY_STEP();
 		atomic_store_explicit(&touched[cpu], 1, memory_order_release);
 		TALLY_STEP();
 	}
+}
+
+/* The key's reserve, or a cumulative word of it, has changed. On which CPU that is marked is all the
+ * same; on this one it costs least. */
+static inline void mark(struct client_key *k, uint32_t cpu)
+{
+	struct tally *t = k->tally;
+
+	cpu = cpu < t->segment.n_cpus ? cpu : t->segment.n_cpus;
+	segment_mark(&k->spot, k->spot.cell + cpu * k->spot.stride, t->live->stocks.pages + cpu,
+		SEGMENT_CREDIT);
+	key_touch(t, cpu);
+}
+
+static uint32_t this_cpu(const struct client_key *k)
+{
+	return percpu_cpu(&k->tally->live->stocks);
 }
 
 /* The CPU is marked first: the daemon looks for movers on touched CPUs alone. */
@@ -45,7 +66,7 @@ static _Atomic uint32_t *begin_move(struct tally *t)
 	uint32_t cpu = percpu_cpu(&t->live->stocks);
 
 	cpu = cpu < t->segment.n_cpus ? cpu : 0;
-	touch(t, cpu);
+	key_touch(t, cpu);
 	return stock_move_begin(&t->live->stocks, cpu);
 }
 
@@ -91,12 +112,14 @@ static void ask_ahead(struct client_key *k)
 }
 
 /* Into the reserve of the key, if it is still its. */
-static void put_reserve(struct client_key *k, uint64_t bytes)
+static void put_reserve(struct client_key *k, uint64_t bytes, uint32_t cpu)
 {
 	uint64_t total;
 
-	if (segment_reserve_add(k->words, k->number, bytes, &total) &&
-		total > SEGMENT_MARK(batch_of(k)))
+	if (!segment_reserve_add(k->words, k->number, bytes, &total))
+		return;
+	mark(k, cpu);
+	if (total > SEGMENT_MARK(batch_of(k)))
 		ring(k);
 }
 
@@ -106,7 +129,7 @@ static void deposit(struct tally *t, uint32_t number, uint64_t bytes)
 	struct client_key *k = client_key(t, number);
 
 	if (bytes > 0 && k)
-		put_reserve(k, bytes);
+		put_reserve(k, bytes, this_cpu(k));
 }
 
 struct marks {
@@ -142,14 +165,14 @@ static void put(struct client_key *k, uint64_t bytes, struct marks m, bool evict
 
 	if (!evict) {
 		bytes = stock_place(&t->live->stocks, k->number, bytes, m.high, m.low, &cpu);
-		touch(t, cpu);
+		key_touch(t, cpu);
 		if (bytes > 0)
-			put_reserve(k, bytes);
+			put_reserve(k, bytes, this_cpu(k));
 		return;
 	}
 	moving = begin_move(t);
 	n = stock_put(&t->live->stocks, k->number, bytes, m.high, m.low, carry, &cpu);
-	touch(t, cpu);
+	key_touch(t, cpu);
 	for (unsigned i = 0; i < n; i++)
 		deposit(t, carry[i].key, carry[i].bytes);
 	stock_move_end(moving);
@@ -157,10 +180,11 @@ static void put(struct client_key *k, uint64_t bytes, struct marks m, bool evict
 
 void key_put(struct client_key *k, uint64_t bytes)
 {
-	enum stock_room room = stock_room(&k->tally->live->stocks, k->number);
+	uint32_t cpu;
+	enum stock_room room = stock_room(&k->tally->live->stocks, k->number, &cpu);
 
 	if (room == STOCK_FULL)
-		put_reserve(k, bytes);
+		put_reserve(k, bytes, cpu);
 	else
 		put(k, bytes, adapt_marks(k->tally, bytes), room == STOCK_EVICT);
 }
@@ -169,7 +193,7 @@ void key_force(struct client_key *k, uint64_t bytes)
 {
 	TALLY_STEP();
 	atomic_fetch_add(&k->words->force, bytes);
-	TALLY_STEP();
+	mark(k, this_cpu(k));
 }
 
 bool key_force_known(struct tally *t, struct client_key *const _Atomic *known, uint64_t bytes)
@@ -193,12 +217,18 @@ static uint64_t refill_of(const struct client_key *k, struct marks m, uint64_t b
 
 bool key_take(struct client_key *k, uint64_t bytes)
 {
-	enum stock_room room = stock_room(&k->tally->live->stocks, k->number);
-	struct marks m = adapt_marks(k->tally, bytes);
-	uint64_t batch = batch_of(k), left = 0;
-	uint64_t want = bytes + (room == STOCK_FULL ? 0 : refill_of(k, m, batch));
-	uint64_t n = segment_reserve_take(k->words, k->number, bytes, want, &left);
+	uint32_t cpu;
+	enum stock_room room = stock_room(&k->tally->live->stocks, k->number, &cpu);
+	uint64_t batch = batch_of(k), want = bytes, left = 0, n;
+	struct marks m = {0};
 
+	if (room != STOCK_FULL) {
+		m = adapt_marks(k->tally, bytes);
+		want += refill_of(k, m, batch);
+	}
+	n = segment_reserve_take(k->words, k->number, bytes, want, &left);
+	if (n > 0)
+		mark(k, cpu);
 	if (n > bytes)
 		put(k, n - bytes, m, room == STOCK_EVICT);
 	if (n > 0 && bytes > 0 && left < SEGMENT_AHEAD(batch))
@@ -235,7 +265,7 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 		deposit(k->tally, k->number, rest);
 		TALLY_STEP();
 		atomic_store(&k->words->accepted[g->lane], g->seq);
-		TALLY_STEP();
+		mark(k, this_cpu(k));
 		if (waits)
 			finish(k, asker,
 				g->amount >= need       ? 0
@@ -253,6 +283,7 @@ void key_open(struct client_key *k, uint64_t attachment)
 {
 	k->words = segment_key(&k->tally->segment, k->number);
 	k->figures = segment_figures(&k->tally->segment, k->number);
+	k->spot = segment_spot(&k->tally->segment, k->number);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
 		TALLY_STEP();
@@ -405,4 +436,30 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
 		return r;
 	}
 	return -EAGAIN;
+}
+
+/* Cells of another unit may have been here. */
+static void empty_cells(struct client_key *k)
+{
+	const struct segment *s = &k->tally->segment;
+	const _Atomic uint8_t *touched = segment_header(s)->touched;
+
+	for (uint32_t cpu = 0; cpu <= s->n_cpus; cpu++) {
+		char *cell = k->spot.cell + cpu * k->spot.stride;
+
+		if (!atomic_load_explicit(&touched[cpu], memory_order_acquire))
+			continue;
+		TALLY_STEP();
+		atomic_store_explicit(
+			&((struct segment_cell *)(void *)cell)->left, 0, memory_order_relaxed);
+		TALLY_STEP();
+	}
+}
+
+void key_set_moved(struct client_key *k, uint32_t shift, bool event)
+{
+	k->shift = shift < KEY_SHIFT_MAX ? shift : KEY_SHIFT_MAX;
+	k->unit = UINT64_C(1) << k->shift;
+	k->least = event ? 0 : INT64_MIN;
+	empty_cells(k);
 }

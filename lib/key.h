@@ -8,6 +8,7 @@
  * record is dropped. All of it works without locks, from signal handlers too.
  */
 
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -38,10 +39,16 @@ struct key_request {
 };
 
 struct client_key {
-	struct segment_key *words; /* since it was first opened */
+	/* What tally_stat_add() reads: a cache line. */
+	alignas(64) struct segment_spot spot; /* since it was first opened, as `words` is */
+	int64_t least;                        /* a delta below it does nothing */
+	uint64_t unit;                        /* an update counts for so much, or for more */
+	uint32_t shift;                       /* of the unit */
+	uint32_t number;
+
+	struct segment_key *words;
 	const struct segment_figures *figures;
 	struct tally *tally;
-	uint32_t number;
 	_Atomic uint64_t attachment; /* 0: none has the key */
 	_Atomic uint64_t refused; /* the least need that was refused while nobody waited; 0: none */
 	struct key_request lane[SEGMENT_LANES];
@@ -51,6 +58,13 @@ struct client_key {
  */
 void key_open(struct client_key *k, uint64_t attachment);
 uint64_t key_close(struct client_key *k);
+
+/* How the key's item is moved: 2^shift of it count for an update, and an event only grows. Nobody has
+ * moved it yet. */
+void key_set_moved(struct client_key *k, uint32_t shift, bool event);
+
+/* Something is marked or lies on a CPU, or (n_cpus) beyond them; any other is nobody's. */
+void key_touch(struct tally *t, uint32_t cpu);
 
 /* An uncharge that found no room in its slot: the bytes go into the stock, or past it into the
  * reserve. The caller has a handle of the key. */

@@ -228,10 +228,13 @@ static unsigned take_fds(struct msghdr *msg, int fds[static WIRE_FDS_MAX])
 static bool lock_for_next(struct link *l, bool *ret_locked)
 {
 	struct wire_header h;
+	ssize_t n = recv(l->fd, &h, sizeof(h), MSG_DONTWAIT | MSG_PEEK);
 
 	*ret_locked = false;
-	if (recv(l->fd, &h, sizeof(h), MSG_DONTWAIT | MSG_PEEK) != sizeof(h) ||
-		h.type == WIRE_GRANT)
+	/* One that comes after this look may need the lock. */
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n != sizeof(h) || h.type == WIRE_GRANT)
 		return true;
 	*ret_locked = l->owner.lock(l->owner.userdata, false);
 	return *ret_locked;

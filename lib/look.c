@@ -4,84 +4,38 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/statfmt.h"
 #include "core/util.h"
 #include "core/wire.h"
-#include "credit.h"
 #include "idle.h"
 
-static int add_attachment(struct pool *p, struct engine_attachment *a)
+int look_at(struct embedded *e, struct pool *root, bool moved)
 {
-	struct engine_key *k;
-	int ret = 0;
+	uint64_t now;
+	int r;
 
-	TAILQ_FOREACH (k, &a->keys, entry) {
-		uint64_t idle, held;
-		int r = 0;
-
-		credit_fold(k);
-		idle = idle_of(k);
-		held = k->granted - idle;
-		p->own.held += held;
-		p->own.stock += idle;
-		if (k->item != 0)
-			r = figures_add_item(&p->own, k->item, held);
-		ret = r < 0 ? r : ret;
-	}
-	return ret;
+	if (!moved)
+		return rstat_look(&e->rstats, root, false);
+	now = engine_now();
+	place_clear_pending(root);
+	r = rstat_look(&e->rstats, root, true);
+	place_publish_pool(root, now);
+	return r;
 }
 
-static int look_at_own(struct pool *p)
+/* What the daemon does by a timer. */
+static int look_at_all(struct embedded *e)
 {
-	uint64_t overdraft = p->own.overdraft;
-	struct pool_member *m;
-	int ret = 0;
+	int r;
 
-	figures_reset(&p->own);
-	p->own.overdraft = overdraft;
-	TAILQ_FOREACH (m, &p->members, entry) {
-		int r = add_attachment(p, container_of(m, struct engine_attachment, member));
-
-		ret = r < 0 ? r : ret;
-	}
-	return ret;
-}
-
-static int sum_up(struct pool *p)
-{
-	struct figures sum = {0};
-	struct pool *child;
-	int ret = figures_add(&sum, &p->own);
-
-	TAILQ_FOREACH (child, &p->children, sibling) {
-		int r = figures_add(&sum, &child->sum);
-
-		ret = r < 0 ? r : ret;
-	}
-	figures_clear(&p->sum);
-	p->sum = sum;
-	return ret;
-}
-
-int look_at(struct embedded *e, struct pool *root)
-{
-	int ret = 0;
-
-	idle_scan(e);
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root)) {
-		int r = look_at_own(p);
-
-		ret = r < 0 ? r : ret;
-	}
-	for (struct pool *p = pool_first_postorder(root); p; p = pool_next_postorder(p, root)) {
-		int r = sum_up(p);
-
-		ret = r < 0 ? r : ret;
-	}
-	if (!root->parent)
-		e->flushed_usec = engine_now();
-	return ret;
+	idle_tidy(e);
+	e->flushed_usec = engine_now();
+	place_clear_all_pending(&e->rstats);
+	r = rstat_look(&e->rstats, e->tree->root, true);
+	place_publish_all(&e->rstats, e->flushed_usec);
+	return r;
 }
 
 /* ------------------------------------------------------------------ files */
@@ -92,6 +46,11 @@ static int write_drain(struct embedded *e, struct pool *p)
 	return 0;
 }
 
+static int write_flush(struct embedded *e, struct pool *p)
+{
+	return look_at(e, p, true);
+}
+
 /* Files that only make something happen. What a daemon knows of its clients, and of itself, has no
  * file here. */
 static const struct command {
@@ -99,7 +58,7 @@ static const struct command {
 	int (*run)(struct embedded *e, struct pool *p);
 } commands[] = {
 	{"pool.drain", write_drain},
-	{"pool.flush", look_at},
+	{"pool.flush", write_flush},
 };
 
 static const struct command *find_command(const char *file)
@@ -110,25 +69,34 @@ static const struct command *find_command(const char *file)
 	return NULL;
 }
 
-static bool shows_figures(const char *file)
+/* To a few milliseconds, which costs a third of what the exact time does. */
+static uint64_t age_of_flush(const struct embedded *e)
 {
-	return strcmp(file, "memory.current") == 0 || strcmp(file, "memory.stat") == 0;
+	struct timespec t;
+	uint64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+	return now > e->flushed_usec ? now - e->flushed_usec : 0;
 }
 
-/* There is no periodic look but this: the first read after its time has come. */
+/*
+ * There is no periodic look but this: the first read after its time has come. What is charged is
+ * looked at by every read that shows it, what programs only tell by those that ask for it, or when
+ * enough of it is pending.
+ */
 static int look_for_read(struct embedded *e, struct pool *p, const char *file, uint64_t flags)
 {
-	uint64_t interval = e->conf->flush_interval_usec, age = engine_now() - e->flushed_usec;
+	uint64_t interval = e->conf->flush_interval_usec, age;
 
 	if (flags & WIRE_GET_CACHED)
 		return 0;
-	if (age > ((flags & WIRE_GET_RATELIMITED) ? 2 * interval : interval)) {
-		idle_tidy(e);
-		return look_at(e, e->tree->root);
-	}
-	if ((flags & WIRE_GET_RATELIMITED) || !shows_figures(file))
+	age = age_of_flush(e);
+	if (age > ((flags & WIRE_GET_RATELIMITED) ? 2 * interval : interval))
+		return look_at_all(e);
+	if ((flags & WIRE_GET_RATELIMITED) || !statfmt_shows_figures(file))
 		return 0;
-	return look_at(e, p);
+	return look_at(e, p, (flags & WIRE_GET_EXACT) || place_pending(p) > p->threshold);
 }
 
 int look_read(struct embedded *e, struct pool *p, const char *file, uint64_t flags, char **ret_text)

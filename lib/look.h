@@ -2,14 +2,15 @@
 #pragma once
 
 /*
- * Looking at pools of the embedded engine: the figures of a subtree, children before parents, so
- * that a parent is the sum of its children in one look; and the files that show them.
+ * Looking at pools of the embedded engine: when a read brings the figures of a subtree together, and
+ * the files that show them.
  */
 
 #include "engine.h"
 
-/* -ENOMEM: figures of some items are missing. */
-int look_at(struct embedded *e, struct pool *root);
+/* Brings the figures of a subtree together; `moved`: also what programs tell by tally_stat_add().
+ * -ENOMEM: some are missing. */
+int look_at(struct embedded *e, struct pool *root, bool moved);
 
 /* The text of a file, after a look as the GET's flags want it. Errors as of statfmt_read(). */
 int look_read(

@@ -200,6 +200,39 @@ struct tally_item_def {
 int tally_item_define(
 	struct tally *t, const struct tally_item_def *d, size_t size, tally_item *ret);
 
+/*
+ * Moves an item of the pool by `delta` without charging anything: a gauge by bytes or whatever its
+ * unit is, an event's count (only up: a negative delta does nothing). Never refused, and not held
+ * against stat.<item>.max. What a process moved in gauges goes back when it detaches or ends; events
+ * that it counted stay. An unknown item does nothing. Async-signal-safe; allocates nothing.
+ *
+ * It never waits; so over a daemon what an attachment moves of an item before the daemon has answered
+ * to its first call is kept in the process, until a later call of this function for the item or of any
+ * that waits for the daemon. A look by tally_get() of the same session has all of it, and an event's
+ * count is sent at the latest by tally_detach() or tally_close().
+ */
+void tally_stat_add(struct tally_pool *p, tally_item item, int64_t delta);
+
+struct tally_usage {
+	uint64_t held;    /* bytes charged by this attachment and not uncharged; exact when still */
+	uint64_t current; /* bytes held in the pool's subtree, as memory.current shows them */
+	uint64_t peak;    /* the highest that held and idle credit together have been there */
+	uint64_t limit;   /* memory.max of the pool; UINT64_MAX: none */
+	uint64_t
+		headroom; /* the least that is left below a limit, of the pool and of all above it */
+	uint64_t
+		age_usec; /* all but `held` are as they were so long ago; at most two flush intervals */
+};
+
+/*
+ * What the pool has, from memory that is shared with the daemon: no message, no text. Figures are
+ * published at this process's grants and returns and at the periodic flush; with "embedded:" at reads
+ * and at charges that miss. Bytes of *ret beyond what this library knows are set to 0.
+ * Async-signal-safe. -ECHILD; -ENODEV: detached or closed; -EINVAL: no place for it; -EAGAIN: they were being written
+ * at every one of several attempts.
+ */
+int tally_usage(struct tally_pool *p, size_t size, struct tally_usage *ret);
+
 /* Flags of tally_get(). */
 #define TALLY_EXACT UINT64_C(1)       /* flush the subtree first */
 #define TALLY_RATELIMITED UINT64_C(2) /* flush only if the periodic flush is a whole cycle late */

@@ -99,10 +99,11 @@ static void test_high_bounds(void **state _unused_)
 	assert_int_equal(high_after(LEAST, UINT64_MAX, 100), LEAST * BATCH_HIGH_TIMES);
 	/* Whatever it was: a batch that was configured anew, or nothing yet. */
 	assert_int_equal(batch_high(0, 1, LEAST), LEAST);
-	assert_int_equal(batch_high(UINT64_MAX, LEAST * BATCH_HIGH_TIMES, LEAST),
-		LEAST * BATCH_HIGH_TIMES);
+	assert_int_equal(
+		batch_high(UINT64_MAX, LEAST * BATCH_HIGH_TIMES, LEAST), LEAST * BATCH_HIGH_TIMES);
 	/* What a slot may hold at all. */
-	for (uint64_t least = WORD_HIT_MAX / BATCH_HIGH_TIMES; least <= WORD_HIT_MAX / 2; least *= 2) {
+	for (uint64_t least = WORD_HIT_MAX / BATCH_HIGH_TIMES; least <= WORD_HIT_MAX / 2;
+		least *= 2) {
 		uint64_t high = least;
 
 		for (unsigned i = 0; i < 100; i++)

@@ -454,6 +454,8 @@ test_looking() {
 	json "max as JSON" 'j["value"] == "max"' get / memory.max
 	json "lines as JSON" 'j["value"] == ["a"]' get /tenants pool.children
 	json "no lines as JSON" 'j["value"] == []' get /tenants cgroup.procs
+	shows "get memory.numa_stat" '^buffers N0=0( N[0-9]+=0)*$' get /tenants memory.numa_stat
+	json "nodes as JSON" 'j["value"]["buffers"]["N0"] == 0' get /tenants memory.numa_stat
 	json "key and value as JSON" 'j["value"]["held"] == 0' get /tenants memory.stat
 	fails 1 "/none: no such pool; create it with 'tallyctl create /none'" "get of no pool" \
 		get /none memory.current

@@ -140,6 +140,7 @@ static void check_defaults(const struct conf *c)
 	};
 
 	assert_int_equal(c->flush_interval_usec, 2000000);
+	assert_int_equal(c->flush_threshold, 0);
 	assert_int_equal(c->batch, 256 * 1024);
 	assert_int_equal(c->batch_max, 16 * 1024 * 1024);
 	assert_int_equal(c->grace_usec, 30000000);
@@ -191,6 +192,7 @@ static void test_every_key(void **state)
 		"# everything\n"
 		"[daemon]\n"
 		"flush_interval = 500ms\n"
+		"flush_threshold = 1000 ; updates\n"
 		"batch=64K\n"
 		"grace\t=\t1min ; comment\n"
 		"socket_mode = 0660\n"
@@ -208,10 +210,12 @@ static void test_every_key(void **state)
 		"[pool a]\n"
 		"memory.max = 1G\n"
 		"path = /a/a\n"
+		"flush_threshold = 4096\n"
 		"[pool root]\n"
 		"path = /");
 	c = load("f");
 	assert_int_equal(c->flush_interval_usec, 500000);
+	assert_int_equal(c->flush_threshold, 1000);
 	assert_int_equal(c->batch, 65536);
 	assert_int_equal(c->grace_usec, 60000000);
 	assert_int_equal(c->socket_mode, 0660);
@@ -221,17 +225,19 @@ static void test_every_key(void **state)
 	assert_int_equal(c->n_items, 9);
 	assert_string_equal(c->items[3].help, "Buffers;of sockets");
 	assert_string_equal(c->items[3].unit, "bytes");
-	assert_string_equal(c->items[3].where, "f:12");
+	assert_string_equal(c->items[3].where, "f:13");
 	assert_string_equal(c->items[8].name, "gpu");
-	assert_string_equal(c->items[8].where, "f:14");
+	assert_string_equal(c->items[8].where, "f:15");
 	assert_int_equal(c->n_pools, 3);
 	assert_string_equal(c->pools[0].path, "/");
 	assert_string_equal(c->pools[1].path, "/a/a");
 	assert_string_equal(c->pools[1].name, "a");
-	assert_string_equal(c->pools[1].where, "f:20");
+	assert_string_equal(c->pools[1].where, "f:21");
 	assert_int_equal(c->pools[1].max, 1 << 30);
+	assert_int_equal(c->pools[1].flush_threshold, 4096);
 	assert_string_equal(c->pools[2].path, "/b");
 	assert_true(c->pools[2].max == VALUE_MAX);
+	assert_int_equal(c->pools[2].flush_threshold, 0);
 	conf_free(c);
 }
 

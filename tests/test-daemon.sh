@@ -139,6 +139,14 @@ printf '[pool a]\npath = /a\nmemory.max = 2M\n\n[pool b]\npath = /b\n' >"$work/c
 kill -HUP "$daemon"
 check "SIGHUP reloads" soon eval '[ "$(ctl get /a memory.max)" = 2097152 ]'
 check "and says each change in a line" soon logged 'reload: /b created$'
+cp "$work/conf" "$work/good"
+printf '[daemon]\nflush_threshold = 500\n[pool a]\npath = /a\nflush_threshold = 4096\n' >"$work/conf"
+check "a threshold of a pool is a change" \
+	eval 'ctl reload | grep -qx "/a flush_threshold inherited -> 4096"'
+check "so is the daemon's" eval 'ctl get / tallyd.reload | grep -qx "flush_threshold auto -> 500"'
+cp "$work/good" "$work/conf"
+check "without them all is as before" \
+	eval 'ctl reload | grep -qx "/a flush_threshold 4096 -> inherited"'
 cp "$work/bad" "$work/conf"
 kill -HUP "$daemon"
 check "a bad file is named with its line" soon logged "the old one stays: $work/conf:3"

@@ -260,7 +260,7 @@ static void test_never_seen_half_written(void **state _unused_)
 
 #define ALL_FILES                                                                                  \
 	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
-	"cgroup.events cgroup.stat cgroup.procs pool.children"
+	"memory.numa_stat cgroup.events cgroup.stat cgroup.procs pool.children"
 
 static char *from_tallyctl(const char *pool, const char *name)
 {
@@ -450,6 +450,211 @@ static void test_export_max(void **state _unused_)
 	stop();
 }
 
+static void test_deeper_pools_give_way(void **state _unused_)
+{
+	start(QUICK "export_max = 3\n");
+	assert_int_equal(tally_create(tally, "/a"), 0);
+	assert_int_equal(tally_create(tally, "/a/b"), 0);
+	assert_int_equal(tally_create(tally, "/a/b/c"), 0);
+	await_file("/a/b", "memory.stat");
+	assert_int_equal(status("exported_pools"), 3);
+
+	assert_int_equal(tally_create(tally, "/d"), 0);
+	await_file("/d", "memory.stat");
+	await_gone("/a/b", "");
+	await_log("more than export_max = 3 pools", 1);
+	assert_int_equal(status("exported_pools"), 3);
+
+	assert_int_equal(tally_remove(tally, "/d", 0), 0);
+	await_file("/a/b", "memory.stat");
+	await_gone("/d", "");
+	assert_false(exists("/a/b/c", ""));
+	assert_int_equal(harness_log_lines(&harness, "export_max"), 1);
+
+	/* Other bounds after a reload. */
+	harness_configure(&harness, QUICK "export_max = 4\n");
+	assert_int_equal(tally_set(tally, "/", "tallyd.reload", "1"), 0);
+	await_file("/a/b/c", "memory.stat");
+	harness_configure(&harness, QUICK "export_max = 2\n");
+	assert_int_equal(tally_set(tally, "/", "tallyd.reload", "1"), 0);
+	await_gone("/a/b", "");
+	assert_true(exists("/a", "memory.stat"));
+	assert_int_equal(status("exported_pools"), 2);
+	harness_configure(&harness, QUICK "export_max = 0\n");
+	assert_int_equal(tally_set(tally, "/", "tallyd.reload", "1"), 0);
+	await_gone("", "");
+	assert_int_equal(status("exported_pools"), 0);
+	stop();
+}
+
+/* What stays wanted is there all the time. */
+static int are_without_events(void *userdata _unused_)
+{
+	static const char *const kept[] = {"/x/a", "/y"};
+	bool gone = true;
+
+	for (unsigned i = 0; i < ELEMENTS(kept); i++) {
+		assert_true(exists(kept[i], "memory.stat"));
+		gone = gone && !exists(kept[i], "memory.events");
+	}
+	return gone;
+}
+
+static void test_reload_takes_only_what_goes(void **state _unused_)
+{
+	start(QUICK);
+	assert_int_equal(tally_create(tally, "/x"), 0);
+	assert_int_equal(tally_create(tally, "/x/a"), 0);
+	assert_int_equal(tally_create(tally, "/y"), 0);
+	await_file("/y", "memory.stat");
+	harness_configure(&harness,
+		QUICK "export = /x/*\nexport = /y\nexport_files = memory.stat memory.max\n");
+	assert_int_equal(tally_set(tally, "/", "tallyd.reload", "1"), 0);
+	assert_true(harness_wait(are_without_events, NULL, HARNESS_PATIENCE_MS));
+	await_file("/x/a", "memory.max");
+	await_gone("/x", "memory.stat");
+	await_gone("", "memory.stat");
+
+	/* Directories that hold nothing any more go with the last pool below them. */
+	assert_int_equal(tally_remove(tally, "/x/a", 0), 0);
+	await_gone("/x", "");
+	assert_true(exists("/y", "memory.stat"));
+	stop();
+}
+
+/* ------------------------------------------------------------------ no more than what has changed */
+
+static struct stat stat_of(const char *pool, const char *name)
+{
+	char path[512];
+	struct stat st;
+
+	assert_int_equal(stat(file_of(pool, name, path), &st), 0);
+	return st;
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+		a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static void test_what_has_not_changed_is_not_written(void **state _unused_)
+{
+	struct stat still[ELEMENTS(names)], events, now;
+	struct tally_pool *busy;
+	uint64_t exports, bytes;
+
+	start(QUICK);
+	busy = harness_attach(tally, "/busy");
+	assert_int_equal(tally_create(tally, "/still"), 0);
+	await_file("/still", "memory.events");
+	await_file("/busy", "memory.events");
+	await_flushes();
+	for (unsigned i = 0; i < ELEMENTS(names); i++)
+		still[i] = stat_of("/still", names[i]);
+	events = stat_of("/busy", "memory.events");
+
+	for (uint64_t n = 1; n < 4; n++) {
+		char text[32];
+
+		exports = status("exports");
+		bytes = status("export_bytes");
+		assert_int_equal(tally_charge(busy, 3 * MIB), 0);
+		snprintf(text, sizeof(text), "%llu\n", (unsigned long long)(n * 3 * MIB));
+		await_text("/busy", "memory.current", text);
+		await_flushes();
+		assert_true(status("exports") > exports);
+		assert_true(status("export_bytes") > bytes);
+	}
+	for (unsigned i = 0; i < ELEMENTS(names); i++) {
+		now = stat_of("/still", names[i]);
+		assert_true(is_same_file(&now, &still[i]));
+	}
+	/* Of the one that has changed, not that file. */
+	now = stat_of("/busy", "memory.events");
+	assert_true(is_same_file(&now, &events));
+
+	/* Nothing at all. */
+	await_flushes();
+	exports = status("exports");
+	await_flushes();
+	assert_int_equal(status("exports"), exports);
+	assert_int_equal(status("export_errors"), 0);
+	tally_detach(busy);
+	stop();
+}
+
+static uint64_t row_of(const char *text, const char *key)
+{
+	const char *row = strstr(text, key);
+
+	assert_non_null(row);
+	return strtoull(row + strlen(key), NULL, 10);
+}
+
+/* Whether the last flush of the whole tree is still the one that was at *usec, of the daemon's time. */
+static bool is_last_flush(uint64_t *usec)
+{
+	char *text = harness_get(tally, "/", "tallyd.status");
+	uint64_t last = row_of(text, "uptime_usec ") - row_of(text, "flush_age_usec ");
+	bool same = last < *usec + 1000000;
+
+	free(text);
+	*usec = last;
+	return same;
+}
+
+static int shows_much(void *line)
+{
+	char path[512], *text = slurp(file_of("/much", "memory.stat", path));
+	int there = text && strstr(text, line);
+
+	free(text);
+	return there;
+}
+
+/* A subtree that has changed a lot does not wait for the flush of the whole tree; one that has changed a
+ * little does. */
+static void test_threshold(void **state _unused_)
+{
+	struct tally_pool *much, *little;
+	tally_item sock;
+	uint64_t flushed = 0;
+	unsigned tries = 0;
+	int64_t sum = 0;
+
+	start("[daemon]\nflush_interval = 8s\nexport = /much\nexport = /little\n"
+	      "export_files = memory.stat\n");
+	much = harness_attach(tally, "/much/below");
+	little = harness_attach(tally, "/little");
+	assert_int_equal(tally_item_lookup(tally, "sock", &sock), 0);
+	await_file("/much", "memory.stat");
+	await_file("/little", "memory.stat");
+	for (bool done = false; !done;) {
+		struct stat before, now;
+		char line[64];
+
+		assert_true(tries++ < 20);
+		is_last_flush(&flushed);
+		before = stat_of("/little", "memory.stat");
+
+		tally_stat_add(little, sock, 1);
+		for (unsigned i = 0; i < 100000; i++, sum += 4096)
+			tally_stat_add(much, sock, 4096);
+		snprintf(line, sizeof(line), "sock %lld\n", (long long)sum);
+		assert_true(harness_wait(shows_much, line, HARNESS_PATIENCE_MS));
+		/* Again, until no flush of the whole tree came in between. */
+		now = stat_of("/little", "memory.stat");
+		done = is_last_flush(&flushed);
+		if (done)
+			assert_true(is_same_file(&now, &before));
+	}
+	tally_detach(much);
+	tally_detach(little);
+	stop();
+}
+
 static void test_pool_with_the_name_of_a_file(void **state _unused_)
 {
 	static const char *const unfit[] = {"/memory.stat", "/a/memory.current",
@@ -581,6 +786,7 @@ static void assert_outlived(struct tally_pool *p, void (*end)(void))
 	await_flushes();
 	assert_int_equal(harness_log_lines(&harness, FAILS), 1);
 	assert_int_equal(harness_log_lines(&harness, WORKS_AGAIN), 0);
+	assert_true(status("export_errors") > 0);
 	end();
 	await_log(WORKS_AGAIN, 1);
 	await_current(2);
@@ -708,6 +914,10 @@ int main(void)
 		cmocka_unit_test(test_files_go_with_the_pool),
 		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_export_max),
+		cmocka_unit_test(test_deeper_pools_give_way),
+		cmocka_unit_test(test_reload_takes_only_what_goes),
+		cmocka_unit_test(test_what_has_not_changed_is_not_written),
+		cmocka_unit_test(test_threshold),
 		cmocka_unit_test(test_pool_with_the_name_of_a_file),
 		cmocka_unit_test(test_directory_vanishes),
 		cmocka_unit_test(test_runtime_dir_is_replaced),

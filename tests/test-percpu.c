@@ -71,11 +71,69 @@ static void test_areas(void **state _unused_)
 
 	/* No sequence gets in. */
 	assert_int_equal(a.n_open, 0);
+	assert_int_equal(a.n_adding, 0);
 	assert_int_equal(a.n_cpus, 3);
 	assert_ptr_equal(a.pages, &page);
 	a = percpu_area_make(&page, 3, PERCPU_RSEQ);
 	assert_int_equal(a.n_open, 3);
+	assert_int_equal(a.n_adding, 3);
 	assert_int_equal(a.n_cpus, 3);
+}
+
+/* ------------------------------------------------------------------ sums */
+
+#define STRIDE 192
+#define BEYOND CPUS
+
+static struct {
+	char bytes[STRIDE];
+} sums[CPUS + 1], sums_before[CPUS + 1];
+
+static _Atomic int64_t *sum_of(uint32_t cpu)
+{
+	return (_Atomic int64_t *)(void *)&sums[cpu];
+}
+
+static void empty_sums(void)
+{
+	memset(sums, 0, sizeof(sums));
+	memset(sums_before, 0, sizeof(sums_before));
+}
+
+static void assert_only_added(uint32_t cpu, char *word, int64_t delta)
+{
+	int64_t value = atomic_load(sum_of(cpu));
+
+	assert_ptr_equal(word, &sums[cpu]);
+	memset(sums_before, 0, sizeof(sums_before));
+	memcpy(&sums_before[cpu], &delta, sizeof(delta));
+	assert_int_equal(value, delta);
+	assert_memory_equal(sums, sums_before, sizeof(sums));
+	atomic_store(sum_of(cpu), 0);
+}
+
+static void test_add_by_atomics(void **state _unused_)
+{
+	static struct stock_page page;
+	struct percpu_area a = percpu_area_make(&page, CPUS, PERCPU_ATOMIC), none;
+	char *word = NULL;
+	uint32_t cpu;
+
+	empty_sums();
+	assert_int_equal(percpu_try_add(&a, sums[0].bytes, STRIDE, 5, &word), UINT32_MAX);
+	cpu = percpu_add(&a, sums[0].bytes, STRIDE, 5, &word);
+	assert_in_range(cpu, 0, BEYOND);
+	assert_only_added(cpu, word, 5);
+
+	/* No CPU of ours is in there. */
+	none = percpu_area_make(&page, 1, PERCPU_ATOMIC);
+	cpu = percpu_add(&none, sums[0].bytes, STRIDE, -5, &word);
+	assert_in_range(cpu, 0, 1);
+	assert_only_added(cpu, word, -5);
+
+	a.n_cpus = 0;
+	assert_int_equal(percpu_add(&a, sums[0].bytes, STRIDE, 5, &word), UINT32_MAX);
+	assert_int_equal(atomic_load(sum_of(cpu)), 0);
 }
 
 #if PERCPU_HAS_RSEQ
@@ -226,15 +284,55 @@ static void test_store(void **state _unused_)
 	assert_only_changed(2, 3, 5);
 }
 
+static void test_add(void **state _unused_)
+{
+	char *word = NULL;
+
+	empty_sums();
+	for (uint32_t cpu = 0; cpu < CPUS; cpu++) {
+		mine->cpu_id = cpu;
+		assert_int_equal(percpu_try_add(&area, sums[0].bytes, STRIDE, 7, &word), cpu);
+		assert_only_added(cpu, word, 7);
+		assert_int_equal(percpu_add(&area, sums[0].bytes, STRIDE, INT64_MIN, &word), cpu);
+		assert_only_added(cpu, word, INT64_MIN);
+	}
+	/* What shuts charges out does not shut out this. */
+	area.n_open = 0;
+	assert_int_equal(percpu_add(&area, sums[0].bytes, STRIDE, -1, &word), CPUS - 1);
+	assert_only_added(CPUS - 1, word, -1);
+}
+
+static void test_add_elsewhere(void **state _unused_)
+{
+	static const uint32_t numbers[] = {CPUS, CPUS + 1, UINT32_MAX, UINT32_MAX - 1, INT32_MAX};
+	struct percpu_area wiped = {0};
+	char *word = NULL;
+
+	empty_sums();
+	for (size_t i = 0; i < ELEMENTS(numbers); i++) {
+		mine->cpu_id = numbers[i];
+		assert_int_equal(
+			percpu_try_add(&area, sums[0].bytes, STRIDE, 1, &word), UINT32_MAX);
+		assert_int_equal(percpu_add(&area, sums[0].bytes, STRIDE, 1, &word), BEYOND);
+		assert_only_added(BEYOND, word, 1);
+	}
+	mine->cpu_id = 0;
+	assert_int_equal(percpu_try_add(&wiped, sums[0].bytes, STRIDE, 1, &word), UINT32_MAX);
+	assert_int_equal(percpu_add(&wiped, sums[0].bytes, STRIDE, 1, &word), UINT32_MAX);
+	area.n_adding = 0;
+	assert_int_equal(percpu_try_add(&area, sums[0].bytes, STRIDE, 1, &word), UINT32_MAX);
+	area.n_cpus = 0;
+	assert_int_equal(percpu_add(&area, sums[0].bytes, STRIDE, 1, &word), UINT32_MAX);
+	memset(sums_before, 0, sizeof(sums_before));
+	assert_memory_equal(sums, sums_before, sizeof(sums));
+}
+
 /* The descriptor is the kernel's to believe: whole, in this program, around the store. */
-static void test_descriptor(void **state _unused_)
+static void assert_descriptor(void)
 {
 	const struct rseq_cs *cs;
 	uint32_t signature;
 
-	mine->cpu_id = 0;
-	atomic_store(&pages[0].stock.slot[0], word_make(KEY, 100, 0));
-	assert_int_equal(percpu_try_change(&area, word_take(1), WORD_TAKE_MOST, KEY_BITS), 0);
 	cs = (const struct rseq_cs *)(uintptr_t)mine->rseq_cs;
 	assert_non_null(cs);
 	assert_int_equal((uintptr_t)cs % 32, 0);
@@ -247,15 +345,36 @@ static void test_descriptor(void **state _unused_)
 	assert_int_equal(signature, RSEQ_SIG);
 }
 
+static void test_descriptor(void **state _unused_)
+{
+	char *word;
+
+	mine->cpu_id = 0;
+	atomic_store(&pages[0].stock.slot[0], word_make(KEY, 100, 0));
+	assert_int_equal(percpu_try_change(&area, word_take(1), WORD_TAKE_MOST, KEY_BITS), 0);
+	assert_descriptor();
+	mine->rseq_cs = 0;
+	assert_int_equal(
+		percpu_store(&area, &pages[0].stock.slot[0], 0, word_make(KEY, 99, 0), 5), 0);
+	assert_descriptor();
+	mine->rseq_cs = 0;
+	assert_int_equal(percpu_try_add(&area, sums[0].bytes, STRIDE, 1, &word), 0);
+	assert_descriptor();
+}
+
 /* ------------------------------------------------------------------ the real one */
 
 static struct percpu_area *contended_area;
-static volatile sig_atomic_t handled;
+static volatile sig_atomic_t handled, interrupts;
 
 /* An interrupt that changes the very word. */
 static void on_signal(int number _unused_)
 {
+	char *word;
+
 	handled += percpu_change(contended_area, 1 << 1, UINT32_MAX, KEY_BITS) == 0;
+	percpu_add(contended_area, sums[0].bytes, STRIDE, 1, &word);
+	interrupts++;
 }
 
 /* No change is lost, whichever instruction a signal hits. */
@@ -265,7 +384,9 @@ static void test_signals(void **state _unused_)
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
 	struct sigevent to_me = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
 	uint64_t changed = 0, sum = 0;
+	int64_t added = 0;
 	timer_t timer;
+	char *word;
 
 	skip_without_rseq();
 	percpu_rseq_offset = real_offset;
@@ -273,18 +394,25 @@ static void test_signals(void **state _unused_)
 	for (uint32_t cpu = 0; cpu < CPUS; cpu++)
 		atomic_store(&pages[cpu].stock.slot[0], word_make(KEY, 0, 0));
 	contended_area = &area;
-	handled = 0;
+	handled = interrupts = 0;
+	empty_sums();
 	assert_int_equal(sigaction(SIGUSR1, &sa, &old), 0);
 	assert_int_equal(timer_create(CLOCK_MONOTONIC, &to_me, &timer), 0);
 	assert_int_equal(timer_settime(timer, 0, &every, NULL), 0);
 	while (handled < 200)
-		for (unsigned i = 0; i < 1000; i++)
+		for (unsigned i = 0; i < 1000; i++) {
 			changed += percpu_change(&area, 1 << 1, UINT32_MAX, KEY_BITS) == 0;
+			percpu_add(&area, sums[0].bytes, STRIDE, -3, &word);
+			added -= 3;
+		}
 	assert_int_equal(timer_delete(timer), 0);
 	assert_int_equal(sigaction(SIGUSR1, &old, NULL), 0);
 	for (uint32_t cpu = 0; cpu < CPUS; cpu++)
 		sum += word_bytes(percpu_load(&pages[cpu].stock.slot[0]));
 	assert_int_equal(sum, changed + (uint64_t)handled);
+	for (uint32_t cpu = 0; cpu <= BEYOND; cpu++)
+		added -= atomic_load(sum_of(cpu));
+	assert_int_equal(added, -(int64_t)interrupts);
 }
 
 #endif
@@ -295,11 +423,14 @@ int main(void)
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_kernel),
 		cmocka_unit_test(test_areas),
+		cmocka_unit_test(test_add_by_atomics),
 #if PERCPU_HAS_RSEQ
 		cmocka_unit_test_setup_teardown(test_change, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_first, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_store, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_add, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_add_elsewhere, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_descriptor, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_signals, set_up, tear_down),
 #endif

@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <search.h>
 #include <stdio.h>
@@ -22,20 +21,22 @@
 #include "core/pool.h"
 #include "core/util.h"
 
-typedef void *(*tsearch_fn)(const void *, void **, int (*)(const void *, const void *));
-
-static unsigned fail_at; /* the how-manieth insertion into an index fails; 0: none */
+static unsigned fail_at; /* the how-manieth name cannot be copied; 0: none */
 
 /* Stands before the C library's, so that memory can run short at a chosen pool. */
-void *tsearch(const void *key, void **root, int (*compare)(const void *, const void *))
+char *strndup(const char *text, size_t n)
 {
-	static tsearch_fn real;
+	size_t length = strnlen(text, n);
+	char *copy;
 
-	if (!real)
-		real = (tsearch_fn)dlsym(RTLD_NEXT, "tsearch");
 	if (fail_at && --fail_at == 0)
 		return NULL;
-	return real(key, root, compare);
+	copy = malloc(length + 1);
+	if (copy) {
+		memcpy(copy, text, length);
+		copy[length] = '\0';
+	}
+	return copy;
 }
 
 struct fixture {
@@ -509,13 +510,25 @@ static void test_walk_that_removes(void **state)
 	assert_int_equal(t->n_pools, 2);
 }
 
+/* The names of the pools that changed, as append() has them; afterwards none has. */
+static void assert_changes(struct pool_tree *t, const char *expected)
+{
+	char names[256] = "";
+	struct pool *p;
+
+	while ((p = pool_take_change(t))) {
+		assert_false(p->changed);
+		append(names, p);
+	}
+	assert_string_equal(names, expected);
+}
+
 static void test_events(void **state)
 {
 	struct pool_tree *t = tree_of(state);
 	struct pool *b = make(t, "/a/b"), *a = b->parent, *other = make(t, "/a/other");
-	uint64_t of_b = b->version, of_a = a->version, of_root = t->root->version;
-	uint64_t of_other = other->version;
 
+	assert_changes(t, ",a,b,other,");
 	pool_count_event(b, POOL_MAX);
 	pool_count_event(b, POOL_MAX);
 	pool_count_event(a, POOL_MAX);
@@ -529,23 +542,19 @@ static void test_events(void **state)
 	assert_int_equal(other->events[POOL_MAX], 0);
 	assert_int_equal(b->events[POOL_OOM], 0);
 
-	assert_true(b->version > of_b);
-	assert_true(a->version > of_a);
-	assert_true(t->root->version > of_root);
-	assert_int_equal(other->version, of_other);
+	assert_changes(t, "b,a,,");
 }
 
 static void test_members(void **state)
 {
 	struct pool_tree *t = tree_of(state);
-	struct pool *b = make(t, "/a/b"), *a = b->parent, *other = make(t, "/a/other");
-	uint64_t of_b = b->version, of_root = t->root->version, of_other = other->version;
+	struct pool *b = make(t, "/a/b"), *a = b->parent;
 	struct pool_member one, two, three;
 
+	make(t, "/a/other");
+	assert_changes(t, ",a,b,other,");
 	pool_add_member(b, &one);
-	assert_true(b->version > of_b);
-	assert_true(t->root->version > of_root);
-	assert_int_equal(other->version, of_other);
+	assert_changes(t, "b,a,,");
 	pool_add_member(b, &two);
 	pool_add_member(a, &three);
 	assert_ptr_equal(TAILQ_FIRST(&b->members), &one);
@@ -557,11 +566,9 @@ static void test_members(void **state)
 	assert_int_equal(t->root->n_members, 0);
 	assert_int_equal(t->root->n_members_below, 3);
 
-	of_b = b->version;
-	of_root = t->root->version;
+	assert_changes(t, "b,a,,");
 	pool_remove_member(b, &one);
-	assert_true(b->version > of_b);
-	assert_true(t->root->version > of_root);
+	assert_changes(t, "b,a,,");
 	assert_ptr_equal(TAILQ_FIRST(&b->members), &two);
 	assert_int_equal(b->n_members, 1);
 	assert_int_equal(t->root->n_members_below, 2);
@@ -572,21 +579,18 @@ static void test_members(void **state)
 	assert_true(TAILQ_EMPTY(&b->members));
 }
 
-static void test_version_of_children(void **state)
+static void test_children_are_changes(void **state)
 {
 	struct pool_tree *t = tree_of(state);
-	struct pool *a = make(t, "/a"), *other = make(t, "/other"), *b;
-	uint64_t of_a = a->version, of_root = t->root->version, of_other = other->version;
+	struct pool *b;
 
+	make(t, "/a");
+	make(t, "/other");
+	assert_changes(t, ",a,other,");
 	b = make(t, "/a/b");
-	assert_true(a->version > of_a);
-	assert_true(t->root->version > of_root);
-	of_a = a->version;
-	of_root = t->root->version;
+	assert_changes(t, "a,,b,");
 	assert_int_equal(pool_remove(b), 0);
-	assert_true(a->version > of_a);
-	assert_true(t->root->version > of_root);
-	assert_int_equal(other->version, of_other);
+	assert_changes(t, "a,,");
 }
 
 static void test_is_below(void **state)
@@ -602,52 +606,115 @@ static void test_is_below(void **state)
 	assert_false(pool_is_below(t->root, a));
 }
 
-static void test_figures(void **state _unused_)
+static void test_changes(void **state)
 {
-	struct figures a = {0}, b = {.held = 1, .stock = 2, .persistent = 3};
-	uint64_t *items;
+	struct pool_tree *t = tree_of(state);
+	struct pool *b, *a, *other;
 
-	b.overdraft = 4;
-	assert_int_equal(figures_add(&a, &b), 0);
-	assert_null(a.items);
-	assert_int_equal(figures_add_item(&b, 1, 10), 0);
-	assert_int_equal(figures_add_item(&b, 1, 5), 0);
-	assert_int_equal(figures_add_item(&b, ITEM_MAX, 7), 0);
-	assert_int_equal(figures_add_item(&b, ITEM_MAX + 1, 7), -EINVAL);
-	assert_int_equal(figures_add(&a, &b), 0);
-	assert_int_equal(figures_add(&a, &b), 0);
-	assert_int_equal(a.held, 3);
-	assert_int_equal(a.stock, 6);
-	assert_int_equal(a.persistent, 9);
-	assert_int_equal(a.overdraft, 12);
-	assert_int_equal(a.items[1], 30);
-	assert_int_equal(a.items[2], 0);
-	assert_int_equal(a.items[ITEM_MAX], 14);
+	assert_changes(t, ",");
+	b = make(t, "/a/b");
+	a = b->parent;
+	other = make(t, "/a/other");
+	assert_changes(t, ",a,b,other,");
+	assert_changes(t, "");
 
-	items = a.items;
-	figures_reset(&a);
-	assert_ptr_equal(a.items, items);
-	assert_int_equal(a.items[1] | a.items[ITEM_MAX], 0);
-	assert_int_equal(a.held | a.stock | a.persistent | a.overdraft, 0);
-	assert_int_equal(b.items[1], 15);
+	/* once each, in the order of their first change */
+	pool_change(other);
+	pool_change(b);
+	pool_change(other);
+	pool_change_up(b);
+	assert_true(a->changed);
+	assert_changes(t, "other,b,a,,");
+	pool_change_up(t->root);
+	pool_change_up(a);
+	assert_changes(t, ",a,");
+	pool_change(other);
+	assert_changes(t, "other,");
 
-	figures_clear(&a);
-	figures_clear(&b);
-	assert_null(a.items);
-	assert_int_equal(b.held, 0);
+	/* what is taken may change again before the rest is taken */
+	pool_change_up(b);
+	assert_ptr_equal(pool_take_change(t), b);
+	pool_change(b);
+	assert_changes(t, "a,,b,");
 }
 
-static void test_figures_do_not_wrap(void **state _unused_)
+static void test_removed_does_not_change(void **state)
 {
-	struct figures a = {.held = UINT64_MAX - 1}, b = {.held = 2};
+	struct pool_tree *t = tree_of(state);
+	struct pool *b = pool_ref(make(t, "/a/b"));
 
-	assert_int_equal(figures_add_item(&a, 3, UINT64_MAX), 0);
-	assert_int_equal(figures_add_item(&b, 3, 1), 0);
-	assert_int_equal(figures_add(&a, &b), 0);
-	assert_true(a.held == UINT64_MAX);
-	assert_true(a.items[3] == UINT64_MAX);
-	figures_clear(&a);
-	figures_clear(&b);
+	pool_change(b);
+	assert_int_equal(pool_remove(b), 0);
+	assert_changes(t, ",a,");
+	pool_change(b);
+	assert_false(b->changed);
+	assert_changes(t, "");
+	/* what it still counts is its ancestors' too */
+	pool_count_event(b, POOL_OOM);
+	assert_changes(t, "a,,");
+	pool_unref(b);
+}
+
+static void assert_threshold(struct pool_tree *t, const char *path, uint64_t threshold)
+{
+	struct pool *p = NULL;
+
+	assert_int_equal(pool_find(t, path, &p), 0);
+	assert_int_equal(p->threshold, threshold);
+}
+
+static void test_threshold_is_inherited(void **state)
+{
+	struct pool_tree *t = tree_of(state);
+	struct pool *b = make(t, "/a/b/c")->parent, *a = b->parent;
+
+	assert_threshold(t, "/", POOL_THRESHOLD);
+	assert_threshold(t, "/a/b/c", POOL_THRESHOLD);
+	pool_set_threshold(a, 4096, 128);
+	assert_threshold(t, "/", POOL_THRESHOLD);
+	assert_threshold(t, "/a", 4096);
+	assert_threshold(t, "/a/b/c", 4096);
+	make(t, "/a/new/deep");
+	make(t, "/beside");
+	assert_threshold(t, "/a/new/deep", 4096);
+	assert_threshold(t, "/beside", POOL_THRESHOLD);
+
+	/* another below it, which stays when the one above changes */
+	pool_set_threshold(b, 1, 128);
+	assert_threshold(t, "/a", 4096);
+	assert_threshold(t, "/a/b/c", 1);
+	pool_set_threshold(a, 8192, 128);
+	assert_threshold(t, "/a", 8192);
+	assert_threshold(t, "/a/new/deep", 8192);
+	assert_threshold(t, "/a/b", 1);
+	assert_threshold(t, "/a/b/c", 1);
+	assert_threshold(t, "/beside", POOL_THRESHOLD);
+}
+
+static void test_threshold_taken_back(void **state)
+{
+	struct pool_tree *t = tree_of(state);
+	struct pool *b = make(t, "/a/b/c")->parent, *a = b->parent;
+
+	pool_set_threshold(a, 10, 128);
+	pool_set_threshold(b, 20, 128);
+	pool_set_threshold(b, 0, 128);
+	assert_threshold(t, "/a/b", 10);
+	assert_threshold(t, "/a/b/c", 10);
+
+	/* the root's own, and the default in the place of it, go to where nothing is set */
+	pool_set_threshold(t->root, 30, 128);
+	assert_threshold(t, "/", 30);
+	assert_threshold(t, "/a/b", 10);
+	pool_set_threshold(a, 0, 128);
+	assert_threshold(t, "/a/b/c", 30);
+	pool_set_threshold(t->root, 0, 128);
+	assert_threshold(t, "/", 128);
+	assert_threshold(t, "/a/b/c", 128);
+	pool_set_threshold(b, 0, 256);
+	assert_threshold(t, "/a/b/c", 128);
+	pool_set_threshold(t->root, 0, 256);
+	assert_threshold(t, "/a/b/c", 256);
 }
 
 #define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -673,10 +740,12 @@ int main(void)
 		WITH_TREE(test_walk_that_removes),
 		WITH_TREE(test_events),
 		WITH_TREE(test_members),
-		WITH_TREE(test_version_of_children),
+		WITH_TREE(test_children_are_changes),
 		WITH_TREE(test_is_below),
-		cmocka_unit_test(test_figures),
-		cmocka_unit_test(test_figures_do_not_wrap),
+		WITH_TREE(test_changes),
+		WITH_TREE(test_removed_does_not_change),
+		WITH_TREE(test_threshold_is_inherited),
+		WITH_TREE(test_threshold_taken_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1434,6 +1434,15 @@ static void test_bye(void **state)
 
 /* ------------------------------------------------------------------ force */
 
+/* A client tells of what it has changed in a key's words. */
+static void raw_mark(struct raw *r, uint32_t key)
+{
+	struct segment_spot spot = segment_spot(&r->segment, key);
+
+	segment_mark(&spot, spot.cell, segment_page(&r->segment, 0), SEGMENT_CREDIT);
+	atomic_store(&segment_header(&r->segment)->touched[0], 1);
+}
+
 static void test_force(void **state)
 {
 	struct segment_key *words;
@@ -1450,6 +1459,7 @@ static void test_force(void **state)
 
 	/* past the limit, and counted when the figures are looked at */
 	atomic_fetch_add(&words->force, 3 * M);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M);
 	assert_int_equal(harness_current(watcher, "/force/below"), amount + 3 * M);
 	assert_int_equal(harness_value(watcher, "/force/below", "memory.events.local", "force"), 1);
@@ -1459,18 +1469,23 @@ static void test_force(void **state)
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M);
 	assert_int_equal(harness_value(watcher, "/force", "memory.events", "force"), 1);
 	atomic_fetch_add(&words->debt, 1000);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M + 1000);
 	assert_int_equal(harness_value(watcher, "/force", "memory.events", "force"), 2);
 
 	/* words that go back, or run away, add nothing */
 	atomic_store(&words->force, 0);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M + 1000);
 	atomic_store(&words->force, WORD_BYTES_MAX + 1);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M + 1000);
 	atomic_store(&words->force, UINT64_MAX);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), amount + 3 * M + 1000);
 	/* nor do they add more than a row can have */
 	atomic_fetch_add(&words->force, WORD_BYTES_MAX);
+	raw_mark(&r, key);
 	assert_int_equal(harness_current(watcher, "/force"), WORD_BYTES_MAX);
 	raw_close(&r);
 	wait_for_end("/force/below");

@@ -94,6 +94,45 @@ static void test_flush_interval(void **state)
 	assert_int_equal(f->conf->flush_interval_usec, 5000000);
 }
 
+static void test_flush_threshold(void **state)
+{
+	struct fixture *f = *state;
+	struct conf_pool *p;
+
+	assert_int_equal(f->conf->flush_threshold, 0);
+	assert_int_equal(conf_flush_threshold(f->conf, 1), 64);
+	assert_int_equal(conf_flush_threshold(f->conf, 384), 64 * 384);
+	accept(f, "daemon", "flush_threshold", "1");
+	assert_int_equal(f->conf->flush_threshold, 1);
+	accept(f, "daemon", "flush_threshold", "4294967295");
+	assert_true(f->conf->flush_threshold == UINT32_MAX);
+	assert_true(conf_flush_threshold(f->conf, 384) == UINT32_MAX);
+	refuse(f, "daemon", "flush_threshold", "0", "\"0\" is not accepted; it takes a number of");
+	refuse(f, "daemon", "flush_threshold", "4294967296", "from 1 to 4294967295");
+	refuse(f, "daemon", "flush_threshold", "-1", "the word auto");
+	refuse(f, "daemon", "flush_threshold", "4K", "the word auto");
+	refuse(f, "daemon", "flush_threshold", "max", "the word auto");
+	refuse(f, "daemon", "flush_threshold", "Auto", "the word auto");
+	refuse(f, "daemon", "flush_threshold", "", "the word auto");
+	refuse(f, "daemon", "flush_threshold", "auto # 64", "not with ' #'");
+	assert_true(f->conf->flush_threshold == UINT32_MAX);
+	accept(f, "daemon", "flush_threshold", "auto");
+	assert_int_equal(f->conf->flush_threshold, 0);
+
+	accept(f, "pool a", "flush_threshold", "1");
+	p = &f->conf->pools[0];
+	assert_int_equal(p->flush_threshold, 1);
+	accept(f, "pool a", "flush_threshold", "4096");
+	assert_int_equal(p->flush_threshold, 4096);
+	refuse(f, "pool a", "flush_threshold", "0", "\"0\" is not accepted; it takes a number of");
+	refuse(f, "pool a", "flush_threshold", "4294967296", "from 1 to 4294967295");
+	refuse(f, "pool a", "flush_threshold", "auto", "\"auto\" is not accepted");
+	refuse(f, "pool a", "flush_threshold", "", "such as 4096");
+	assert_int_equal(p->flush_threshold, 4096);
+	assert_int_equal(f->conf->flush_threshold, 0);
+	refuse(f, "stat a", "flush_threshold", "1", "unknown key");
+}
+
 static void test_batch(void **state)
 {
 	struct fixture *f = *state;
@@ -342,8 +381,8 @@ static void test_unknown_key(void **state)
 	struct fixture *f = *state;
 
 	refuse(f, "daemon", "flushinterval", "2s",
-		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval batch "
-		"batch_max grace socket_mode export export_files export_max");
+		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval "
+		"flush_threshold batch batch_max grace socket_mode export export_files export_max");
 	refuse(f, "daemon", "memory.max", "1", "unknown key; [daemon] has");
 	refuse(f, "daemon", "path", "/", "unknown key");
 	refuse(f, "pool a", "memory.mix", "1", "perhaps memory.max is meant; [pool] has: path mem");
@@ -383,6 +422,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_flush_interval, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_flush_threshold, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_batch, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_grace, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_narrow, set_up, tear_down),

@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,18 +20,12 @@
 #include "core/statfmt.h"
 #include "core/util.h"
 
-typedef FILE *(*memstream_fn)(char **, size_t *);
-
 static bool memory_is_short;
 
 /* Stands before the C library's, so that memory can run short. */
-FILE *open_memstream(char **text, size_t *size)
+void *reallocarray(void *p, size_t n, size_t size)
 {
-	static memstream_fn real;
-
-	if (!real)
-		real = (memstream_fn)dlsym(RTLD_NEXT, "open_memstream");
-	return memory_is_short ? NULL : real(text, size);
+	return memory_is_short ? NULL : realloc(p, n * size);
 }
 
 struct fixture {
@@ -84,6 +77,7 @@ static void test_access(void **state)
 		{"memory.events", STATFMT_READ},
 		{"memory.events.local", STATFMT_READ},
 		{"memory.stat", STATFMT_READ},
+		{"memory.numa_stat", STATFMT_READ},
 		{"cgroup.events", STATFMT_READ},
 		{"cgroup.stat", STATFMT_READ},
 		{"pool.children", STATFMT_READ},
@@ -129,35 +123,47 @@ static void test_short_of_memory(void **state)
 	assert_ptr_equal(text, &untouched);
 }
 
+/* Whether a file of the pool was said to have changed since the last call. */
+static bool take_changed(struct pool *p)
+{
+	bool changed = p->changed;
+
+	while (pool_take_change(p->tree))
+		;
+	return changed;
+}
+
 static void test_current(void **state)
 {
 	struct fixture *f = *state;
 
 	assert_text(f->a, "memory.current", "0\n");
-	f->a->own.held = 1;
 	f->a->sum.stock = 2;
-	f->a->sum.held = UINT64_C(20000000000);
+	f->a->sum.held = INT64_C(20000000000);
 	assert_text(f->a, "memory.current", "20000000000\n");
+	f->a->sum.held = INT64_MAX;
+	assert_text(f->a, "memory.current", "9223372036854775807\n");
+	f->a->sum.held = -1;
+	assert_text(f->a, "memory.current", "0\n");
 }
 
 static void test_peak(void **state)
 {
 	struct fixture *f = *state;
-	uint64_t version;
 
 	assert_text(f->a, "memory.peak", "0\n");
 	counter_charge(&f->b->counter, 3000);
 	assert_int_equal(counter_uncharge(&f->b->counter, 2000), 0);
 	assert_text(f->a, "memory.peak", "3000\n");
 
-	version = f->a->version;
+	take_changed(f->a);
 	assert_int_equal(statfmt_write(f->a, "memory.peak", ""), -EINVAL);
 	assert_text(f->a, "memory.peak", "3000\n");
-	assert_int_equal(f->a->version, version);
+	assert_false(take_changed(f->a));
 
 	assert_int_equal(statfmt_write(f->a, "memory.peak", "reset"), 0);
 	assert_text(f->a, "memory.peak", "1000\n");
-	assert_true(f->a->version > version);
+	assert_true(take_changed(f->a));
 	assert_int_equal(f->a->set_at_run, 0);
 	assert_text(f->b, "memory.peak", "3000\n");
 	assert_int_equal(statfmt_write(f->b, "memory.peak", "\n"), 0);
@@ -168,13 +174,13 @@ static void test_peak(void **state)
 static void test_max(void **state)
 {
 	struct fixture *f = *state;
-	uint64_t version = f->a->version;
 
+	take_changed(f->a);
 	assert_text(f->a, "memory.max", "max\n");
 	assert_int_equal(statfmt_write(f->a, "memory.max", " 64K\n"), 0);
 	assert_text(f->a, "memory.max", "65536\n");
 	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
-	assert_true(f->a->version > version);
+	assert_true(take_changed(f->a));
 	assert_text(f->b, "memory.max", "max\n");
 	assert_int_equal(f->b->set_at_run, 0);
 
@@ -183,11 +189,11 @@ static void test_max(void **state)
 	assert_int_equal(statfmt_write(f->a, "memory.max", "0"), 0);
 	assert_text(f->a, "memory.max", "0\n");
 
-	version = f->a->version;
+	take_changed(f->a);
 	assert_int_equal(statfmt_write(f->a, "memory.max", "max\n"), 0);
 	assert_text(f->a, "memory.max", "max\n");
 	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
-	assert_true(f->a->version > version);
+	assert_true(take_changed(f->a));
 	assert_int_equal(counter_try_charge(&f->b->counter, 65537, NULL), 0);
 	counter_uncharge(&f->b->counter, 65536 + 65537);
 }
@@ -210,16 +216,15 @@ static void test_bad_max_keeps_old(void **state)
 		{"18446744073709551616", -ERANGE},
 	};
 	struct fixture *f = *state;
-	uint64_t version;
 
 	counter_set_max(&f->a->counter, 4096);
-	version = f->a->version;
+	take_changed(f->a);
 	for (size_t i = 0; i < ELEMENTS(bad); i++) {
 		assert_int_equal(statfmt_write(f->a, "memory.max", bad[i].value), bad[i].error);
 		assert_text(f->a, "memory.max", "4096\n");
 	}
 	assert_int_equal(f->a->set_at_run, 0);
-	assert_int_equal(f->a->version, version);
+	assert_false(take_changed(f->a));
 }
 
 static uint64_t sum_granted(struct pool *p, uint32_t item)
@@ -234,7 +239,6 @@ static void test_item_max(void **state)
 		"stat.abcdefghijklmnopqrstuvwxyz0123456789.max"};
 	struct fixture *f = *state;
 	uint32_t sock, number;
-	uint64_t version;
 
 	assert_int_equal(statfmt_access(f->a, "stat.sock.max"), 0);
 	assert_int_equal(item_define(&f->items, "sock", ITEM_GAUGE, NULL, NULL, &sock), 0);
@@ -253,23 +257,23 @@ static void test_item_max(void **state)
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "1M"), -EOPNOTSUPP);
 	assert_int_equal(f->a->items_set_at_run, 0);
 	f->tree->sum_granted = sum_granted;
-	version = f->a->version;
+	take_changed(f->a);
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", " 4K\n"), 0);
 	assert_text(f->a, "stat.sock.max", "4096\n");
 	assert_text(f->b, "stat.sock.max", "max\n");
 	assert_text(f->a, "memory.max", "max\n");
-	assert_true(f->a->version > version);
+	assert_true(take_changed(f->a));
 	assert_int_equal(f->a->items_set_at_run, itemlimit_bit(sock));
 	assert_int_equal(f->a->set_at_run, 0);
 	assert_int_equal(itemlimit_try_charge(f->b, sock, 1097, NULL), -ENOMEM);
 	assert_int_equal(itemlimit_try_charge(f->b, sock, 1096, NULL), 0);
 	assert_int_equal(itemlimit_try_charge(f->b, 0, 1097, NULL), 0);
 
-	version = f->a->version;
+	take_changed(f->a);
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "4KB"), -EINVAL);
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "16E"), -ERANGE);
 	assert_text(f->a, "stat.sock.max", "4096\n");
-	assert_int_equal(f->a->version, version);
+	assert_false(take_changed(f->a));
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "0"), 0);
 	assert_text(f->a, "stat.sock.max", "0\n");
 	assert_int_equal(statfmt_write(f->a, "stat.sock.max", "max"), 0);
@@ -297,31 +301,121 @@ static void test_events(void **state)
 		"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\nreclaim 6\nforce 7\nwould_refuse 8\n");
 }
 
+static void test_shows_figures(void **state _unused_)
+{
+	static const char *const as_of_look[] = {
+		"memory.current", "memory.stat", "memory.numa_stat"};
+	static const char *const always_true[] = {"memory.peak", "memory.max", "memory.events",
+		"cgroup.stat", "cgroup.events", "pool.children", "stat.sock.max", "none"};
+
+	for (size_t i = 0; i < ELEMENTS(as_of_look); i++)
+		assert_true(statfmt_shows_figures(as_of_look[i]));
+	for (size_t i = 0; i < ELEMENTS(always_true); i++)
+		assert_false(statfmt_shows_figures(always_true[i]));
+}
+
+/* The items sock (a gauge), alloc (an event) and anon (a gauge), as 1, 2 and 3. */
+static void define_items(struct fixture *f)
+{
+	uint32_t number;
+
+	assert_int_equal(item_define(&f->items, "sock", ITEM_GAUGE, NULL, NULL, &number), 0);
+	assert_int_equal(item_define(&f->items, "alloc", ITEM_EVENT, NULL, NULL, &number), 0);
+	assert_int_equal(item_define(&f->items, "anon", ITEM_GAUGE, NULL, NULL, &number), 0);
+}
+
+static int64_t *moved(struct pool *p, uint32_t node, uint32_t item)
+{
+	return &p->sum.moved[node * (ITEM_MAX + 1) + item];
+}
+
 static void test_stat(void **state)
 {
 	struct fixture *f = *state;
-	uint32_t sock, allocs, unused;
+	struct figures *sum = &f->a->sum;
 
 	assert_text(f->a, "memory.stat", "held 0\nstock 0\npersistent 0\noverdraft 0\n");
 
-	assert_int_equal(item_define(&f->items, "sock", ITEM_GAUGE, NULL, NULL, &sock), 0);
-	assert_int_equal(item_define(&f->items, "alloc", ITEM_EVENT, NULL, NULL, &allocs), 0);
-	assert_int_equal(item_define(&f->items, "anon", ITEM_GAUGE, NULL, NULL, &unused), 0);
-	f->a->own.held = 99;
-	f->a->sum.held = 1;
-	f->a->sum.stock = 2;
-	f->a->sum.persistent = 3;
-	f->a->sum.overdraft = 4;
+	define_items(f);
+	sum->held = 1;
+	sum->stock = 2;
+	sum->persistent = 3;
+	sum->overdraft = 4;
 	assert_text(f->a, "memory.stat",
 		"held 1\nstock 2\npersistent 3\noverdraft 4\nsock 0\nalloc 0\nanon 0\n");
 
-	assert_int_equal(figures_add_item(&f->a->sum, allocs, UINT64_MAX), 0);
-	assert_int_equal(figures_add_item(&f->a->sum, sock, 8192), 0);
+	assert_int_equal(figures_need_items(sum), 0);
+	sum->items[1] = 8192;
+	assert_int_equal(figures_need_moved(sum, 1), 0);
+	*moved(f->a, 0, 1) = -192;
+	*moved(f->a, 0, 2) = INT64_MAX;
 	assert_text(f->a, "memory.stat",
 		"held 1\nstock 2\npersistent 3\noverdraft 4\n"
-		"sock 8192\nalloc 18446744073709551615\nanon 0\n");
+		"sock 8000\nalloc 9223372036854775807\nanon 0\n");
 	assert_text(f->b, "memory.stat",
 		"held 0\nstock 0\npersistent 0\noverdraft 0\nsock 0\nalloc 0\nanon 0\n");
+}
+
+/* What programs count wrongly is shown as nothing, not as less than that, and not as 2^64 - 1. */
+static void test_stat_below_zero(void **state)
+{
+	struct fixture *f = *state;
+	struct figures *sum = &f->a->sum;
+
+	define_items(f);
+	assert_int_equal(figures_need_items(sum), 0);
+	assert_int_equal(figures_need_moved(sum, 1), 0);
+	sum->held = -1;
+	sum->stock = INT64_MIN;
+	sum->items[1] = 4096;
+	*moved(f->a, 0, 1) = -4097;
+	*moved(f->a, 0, 2) = -1;
+	*moved(f->a, 0, 3) = INT64_MIN;
+	assert_text(f->a, "memory.stat",
+		"held 0\nstock 0\npersistent 0\noverdraft 0\nsock 0\nalloc 0\nanon 0\n");
+	assert_text(f->a, "memory.numa_stat", "sock N0=0\nalloc N0=0\nanon N0=0\n");
+	/* shown so, and kept as it is */
+	*moved(f->a, 0, 1) += 2;
+	assert_text(f->a, "memory.stat",
+		"held 0\nstock 0\npersistent 0\noverdraft 0\nsock 1\nalloc 0\nanon 0\n");
+
+	/* a sum beyond 2^63 - 1 */
+	sum->items[1] = INT64_MAX;
+	*moved(f->a, 0, 1) = INT64_MAX;
+	sum->items[3] = INT64_MAX;
+	*moved(f->a, 0, 3) = -1;
+	assert_text(f->a, "memory.stat",
+		"held 0\nstock 0\npersistent 0\noverdraft 0\n"
+		"sock 0\nalloc 0\nanon 9223372036854775806\n");
+}
+
+static void test_numa_stat(void **state)
+{
+	struct fixture *f = *state;
+	struct figures *sum = &f->a->sum;
+
+	f->tree->n_nodes = 3;
+	assert_text(f->a, "memory.numa_stat", "");
+	define_items(f);
+	assert_text(f->a, "memory.numa_stat",
+		"sock N0=0 N1=0 N2=0\nalloc N0=0 N1=0 N2=0\nanon N0=0 N1=0 N2=0\n");
+
+	/* what was charged with an item is on no node */
+	assert_int_equal(figures_need_items(sum), 0);
+	sum->items[1] = 5;
+	assert_int_equal(figures_need_moved(sum, 3), 0);
+	*moved(f->a, 0, 1) = 10;
+	*moved(f->a, 2, 1) = 300;
+	*moved(f->a, 1, 2) = 7;
+	/* moved on one node and back on another */
+	*moved(f->a, 0, 3) = 4096;
+	*moved(f->a, 1, 3) = -4000;
+	assert_text(f->a, "memory.numa_stat",
+		"sock N0=10 N1=0 N2=300\nalloc N0=0 N1=7 N2=0\nanon N0=4096 N1=0 N2=0\n");
+	assert_text(f->a, "memory.stat",
+		"held 0\nstock 0\npersistent 0\noverdraft 0\nsock 315\nalloc 7\nanon 96\n");
+	assert_text(f->b, "memory.numa_stat",
+		"sock N0=0 N1=0 N2=0\nalloc N0=0 N1=0 N2=0\nanon N0=0 N1=0 N2=0\n");
 }
 
 static void test_cgroup_events(void **state)
@@ -390,7 +484,10 @@ int main(void)
 		WITH_TREE(test_bad_max_keeps_old),
 		WITH_TREE(test_item_max),
 		WITH_TREE(test_events),
+		cmocka_unit_test(test_shows_figures),
 		WITH_TREE(test_stat),
+		WITH_TREE(test_stat_below_zero),
+		WITH_TREE(test_numa_stat),
 		WITH_TREE(test_cgroup_events),
 		WITH_TREE(test_cgroup_stat),
 		WITH_TREE(test_children),

@@ -32,6 +32,7 @@ static const char *const paths[] = {"/step/a", "/step/a/b", "/step/c/0", "/step/
 	"/step/c/3", "/step/c/4", "/step/c/5", "/step/c/6", "/step/c/7"};
 #define POOLS ELEMENTS(paths)
 #define ITEM "sock"
+#define EVENT "alloc"
 
 static void skip_without_sequences(void)
 {
@@ -196,6 +197,21 @@ static void charge_by_force(struct client *c)
 	assert_int_equal(r, 0);
 }
 
+/* Until it is known that something is pending; before the keys have come, and after. */
+static void move(struct client *c)
+{
+	tally_item count;
+
+	assert_int_equal(tally_item_lookup(c->tally, EVENT, &count), 0);
+	for (int i = 0; i < 3; i++) {
+		tally_stat_add(c->pools[1], c->item, SEGMENT_UPDATES * 4096);
+		tally_stat_add(c->pools[2], count, SEGMENT_UPDATES - 1);
+		catch_up(c);
+	}
+	tally_stat_add(c->pools[1], c->item, -700);
+	tally_stat_add(c->pools[3], count, 1);
+}
+
 static void charge_in_the_queue(struct client *c)
 {
 	struct tally_charge_args a = {
@@ -251,6 +267,7 @@ static int live(void *userdata)
 	take_over_slots(&c);
 	charge_without_waiting(&c);
 	charge_by_force(&c);
+	move(&c);
 	charge_in_the_queue(&c);
 	charge_with_a_full_socket(&c);
 	detach(&c);
@@ -299,6 +316,11 @@ static uint64_t held_with_item(unsigned i)
 	return 100 + 10 * i;
 }
 
+static uint64_t moved(unsigned i)
+{
+	return 3 + i;
+}
+
 static void begin(struct bystander *b, struct harness *h)
 {
 	b->tally = harness_open(h);
@@ -307,6 +329,7 @@ static void begin(struct bystander *b, struct harness *h)
 		b->pools[i] = harness_attach(b->tally, paths[i]);
 		charge(b->pools[i], held_without_item(i));
 		assert_int_equal(tally_charge_item(b->pools[i], b->item, held_with_item(i)), 0);
+		tally_stat_add(b->pools[i], b->item, (int64_t)moved(i));
 	}
 	b->rows = harness_value(b->tally, "/", "tallyd.status", "rows");
 }
@@ -352,7 +375,7 @@ static void expected(const char *pool, uint64_t *ret_held, uint64_t *ret_item)
 	for (unsigned i = 0; i < POOLS; i++)
 		if (strncmp(paths[i], pool, strlen(pool)) == 0) {
 			*ret_held += held_without_item(i) + held_with_item(i);
-			*ret_item += held_with_item(i);
+			*ret_item += held_with_item(i) + moved(i);
 		}
 }
 

@@ -46,8 +46,8 @@ static const struct kind requests[] = {
 
 static const struct kind answers[] = {
 	{WIRE_WELCOME, 32, 0, 3, 0},
-	{WIRE_ATTACHED, 40, 0, 2, 0},
-	{WIRE_KEYED, 40, 0, 2, 0},
+	{WIRE_ATTACHED, 56, 0, 2, 0},
+	{WIRE_KEYED, 56, 0, 2, 0},
 	{WIRE_EXTENT_IS, 24, 0, 2, 0},
 	{WIRE_GRANT, 56, 0, 0, 0},
 	{WIRE_ITEM_IS, 32, 0, 0, 0},

@@ -20,6 +20,8 @@
 #include "nearest.h"
 #include "setting.h"
 
+#define THRESHOLD_PER_CPU UINT64_C(64)
+
 /* An administrator's files mask those of this boot, and those mask a package's. */
 static const char *const places[] = {
 	SYSCONFDIR "/tallyd", "/etc/tallyd", "/run/tallyd", "/usr/lib/tallyd"};
@@ -29,6 +31,7 @@ static const struct {
 	const char *section, *key, *value;
 } defaults[] = {
 	{"daemon", "flush_interval", "2s"},
+	{"daemon", "flush_threshold", "auto"},
 	{"daemon", "batch", "256K"},
 	{"daemon", "batch_max", "16M"},
 	{"daemon", "grace", "30s"},
@@ -106,6 +109,11 @@ struct conf *conf_free(struct conf *c)
 	free(c->pools);
 	free(c);
 	return NULL;
+}
+
+uint64_t conf_flush_threshold(const struct conf *c, uint32_t n_cpus)
+{
+	return c->flush_threshold ? c->flush_threshold : THRESHOLD_PER_CPU * n_cpus;
 }
 
 uint64_t conf_item_max(const struct conf_pool *p, const char *item)

@@ -33,6 +33,7 @@ struct conf_pool {
 	char *name; /* of the section: [pool NAME] */
 	char *path;
 	uint64_t max;              /* VALUE_MAX: none */
+	uint64_t flush_threshold;  /* updates; 0: what holds above it */
 	struct conf_limit *limits; /* n_limits of them, at most ITEM_MAX */
 	size_t n_limits;
 	char *where; /* "file:line" of its path */
@@ -40,6 +41,7 @@ struct conf_pool {
 
 struct conf {
 	uint64_t flush_interval_usec; /* 2s */
+	uint64_t flush_threshold;     /* updates; 0: auto */
 	uint64_t batch;               /* 256K; 4K to 1G */
 	uint64_t batch_max;           /* 16M; 4K to 1G; batch, where that is more */
 	uint64_t grace_usec;          /* 30s */
@@ -73,6 +75,10 @@ int conf_load(const char *file, const char *root, struct conf **ret, char **ret_
  * free (events), export pattern "/ *" (without the blank), files memory.current memory.stat
  * memory.events. */
 int conf_new_default(struct conf **ret);
+
+/* Updates that may be pending before a read flushes, where no pool's section says otherwise: what
+ * [daemon] says, or 64 for each possible CPU. */
+uint64_t conf_flush_threshold(const struct conf *c, uint32_t n_cpus);
 
 /* What the pool's section says of the limit of an item; VALUE_MAX: none, or nothing. */
 uint64_t conf_item_max(const struct conf_pool *p, const char *item);

@@ -24,7 +24,7 @@
 /* What export_files may name beside limits of items, separated by blanks. */
 #define FILES                                                                                      \
 	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
-	"cgroup.events cgroup.stat cgroup.procs pool.children pool.clients"
+	"memory.numa_stat cgroup.events cgroup.stat cgroup.procs pool.children pool.clients"
 
 struct key {
 	enum section_kind kind;
@@ -46,6 +46,19 @@ static int parse_mode(const char *text, uint64_t *ret)
 	if (r == 0)
 		*ret = mode;
 	return r;
+}
+
+/* The word is 0, which no number may be. */
+static int parse_threshold(const char *text, uint64_t *ret)
+{
+	uint64_t n;
+
+	if (strcmp(text, "auto") == 0)
+		n = 0;
+	else if (value_parse_number(text, &n) < 0 || n == 0)
+		return -EINVAL;
+	*ret = n;
+	return 0;
 }
 
 static int set_number(struct setting *s, const struct key *k, const char *value)
@@ -274,6 +287,15 @@ static const struct key keys[] = {
 	},
 	{
 		.kind = SECTION_DAEMON,
+		.name = "flush_threshold",
+		.wants = "a number of updates from 1 to 4294967295, such as 4096, or the word auto",
+		.set = set_number,
+		.parse = parse_threshold,
+		.max = UINT32_MAX,
+		MEMBER(conf, flush_threshold),
+	},
+	{
+		.kind = SECTION_DAEMON,
 		.name = "batch",
 		.wants = "bytes from 4K to 1G, such as 256K",
 		.set = set_number,
@@ -375,6 +397,16 @@ static const struct key keys[] = {
 		.wants = "bytes such as 64M or 1G, or the word max, for at most 64 items",
 		.set = set_limit,
 		.repeatable = true,
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "flush_threshold",
+		.wants = "a number of updates from 1 to 4294967295, such as 4096",
+		.set = set_number,
+		.parse = value_parse_number,
+		.min = 1,
+		.max = UINT32_MAX,
+		MEMBER(conf_pool, flush_threshold),
 	},
 };
 

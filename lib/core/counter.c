@@ -239,18 +239,24 @@ uint64_t counter_uncharge_both(struct counter *first, struct counter *second, ui
 	return excess > other ? excess : other;
 }
 
+uint64_t counter_room(const struct counter *c)
+{
+	uint64_t max = atomic_load(&c->max), usage;
+
+	if (max == COUNTER_MAX)
+		return COUNTER_MAX;
+	usage = atomic_load(&c->usage);
+	return usage < max ? max - usage : 0;
+}
+
 uint64_t counter_headroom(const struct counter *c)
 {
 	uint64_t least = COUNTER_MAX;
 
 	for (; c; c = c->parent) {
-		uint64_t max = atomic_load(&c->max), usage = atomic_load(&c->usage), room;
+		uint64_t room = counter_room(c);
 
-		if (max == COUNTER_MAX)
-			continue;
-		room = usage < max ? max - usage : 0;
-		if (room < least)
-			least = room;
+		least = room < least ? room : least;
 	}
 	return least;
 }

@@ -58,6 +58,9 @@ uint64_t counter_uncharge_both(struct counter *first, struct counter *second, ui
  * COUNTER_MAX without any limit. */
 uint64_t counter_headroom(const struct counter *c);
 
+/* The same of c alone. */
+uint64_t counter_room(const struct counter *c);
+
 /* Any value, also below usage: then charges are refused until enough has been given back. */
 void counter_set_max(struct counter *c, uint64_t max);
 

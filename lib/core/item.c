@@ -98,6 +98,11 @@ int item_define(struct item_table *t, const char *name, enum item_type type, con
 	return 0;
 }
 
+uint32_t item_shift(const struct item *item)
+{
+	return item->unit && strcmp(item->unit, "bytes") == 0 ? 12 : 0;
+}
+
 void item_table_clear(struct item_table *t)
 {
 	if (!t)

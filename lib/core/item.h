@@ -40,5 +40,8 @@ int item_define(struct item_table *t, const char *name, enum item_type type, con
 /* -ENOENT when there is none. */
 int item_lookup(const struct item_table *t, const char *name, uint32_t *ret);
 
+/* An update of the item counts as one for each 2^shift of its unit, rounded up: bytes as pages. */
+uint32_t item_shift(const struct item *item);
+
 /* Frees what the table holds and empties it. */
 void item_table_clear(struct item_table *t);

@@ -40,10 +40,12 @@
 
 #if defined(__x86_64__)
 
-#define PERCPU_ABORT                                                                               \
+#define PERCPU_FAILURE                                                                             \
 	".pushsection __rseq_failure, \"ax\"\n\t"                                                  \
 	".byte 0x0f, 0xb9, 0x3d\n\t" /* ud1 with the signature as its operand */                   \
-	".long 0x53053053\n\t"                                                                     \
+	".long 0x53053053\n\t"
+#define PERCPU_ABORT                                                                               \
+	PERCPU_FAILURE                                                                             \
 	"4: jmp %l[aborted]\n\t"                                                                   \
 	".popsection\n\t"
 
@@ -142,11 +144,42 @@ elsewhere:
 	return -EXDEV;
 }
 
+/* What is out of the way gives back a number that is no CPU's. */
+static inline __attribute__((always_inline)) uint32_t percpu_rseq_add(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word)
+{
+	uint32_t cpu;
+	char *word;
+
+	__asm__ volatile(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"movl %%fs:" PERCPU_CPU_ID "(%%rcx), %%eax\n\t"
+		"cmpl %c[adding](%[area]), %%eax\n\t"
+		"jae 4f\n\t"
+		"movq %%rax, %[word]\n\t"
+		"imulq %[stride], %[word]\n\t"
+		"addq %[first], %[word]\n\t"
+		"addq %[delta], (%[word])\n\t"
+		"2:\n\t" PERCPU_FAILURE
+		"4: movl $-1, %%eax\n\t"
+		"jmp 2b\n\t"
+		".popsection\n\t"
+		: "=&a"(cpu), [word] "=&r"(word)
+		: [rseq] "m"(percpu_rseq_offset), [area] "r"(a),
+		[adding] "i"(offsetof(struct percpu_area, n_adding)), [first] "rm"(first),
+		[stride] "rm"(stride), [delta] "er"(delta)
+		: "rcx", "cc", "memory");
+	*ret_word = word;
+	return cpu;
+}
+
 #else /* aarch64 */
 
-#define PERCPU_ABORT                                                                               \
+#define PERCPU_FAILURE                                                                             \
 	".pushsection __rseq_failure, \"ax\"\n\t"                                                  \
-	".inst 0xd428bc00\n\t" /* brk with the signature */                                        \
+	".inst 0xd428bc00\n\t" /* brk with the signature */
+#define PERCPU_ABORT                                                                               \
+	PERCPU_FAILURE                                                                             \
 	"4: b %l[aborted]\n\t"                                                                     \
 	".popsection\n\t"
 
@@ -240,6 +273,38 @@ absent:
 	return -ENOENT;
 elsewhere:
 	return -EXDEV;
+}
+
+static inline __attribute__((always_inline)) uint32_t percpu_rseq_add(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word)
+{
+	uint64_t cpu;
+	char *word;
+
+	__asm__ volatile(
+		PERCPU_DESCRIPTOR PERCPU_ARM
+		"ldr %w[cpu], [%[rseq], #" PERCPU_CPU_ID "]\n\t"
+		"ldr w10, [%[area], #%c[adding]]\n\t"
+		"cmp %w[cpu], w10\n\t"
+		"b.hs 5f\n\t"
+		"madd %[word], %[cpu], %[stride], %[first]\n\t"
+		"ldr x10, [%[word]]\n\t"
+		"add x10, x10, %[delta]\n\t"
+		"str x10, [%[word]]\n\t"
+		"2:\n\t" PERCPU_FAILURE
+		"4: b 5f\n\t"
+		".popsection\n\t"
+		".subsection 1\n\t"
+		"5: mov %w[cpu], #-1\n\t"
+		"b 2b\n\t"
+		".previous\n\t"
+		: [cpu] "=&r"(cpu), [word] "=&r"(word)
+		: [rseq] "r"(percpu_rseq_area()), [area] "r"(a),
+		[adding] "i"(offsetof(struct percpu_area, n_adding)), [first] "r"(first),
+		[stride] "r"(stride), [delta] "r"(delta)
+		: "x9", "x10", "cc", "memory");
+	*ret_word = word;
+	return (uint32_t)cpu;
 }
 
 #endif

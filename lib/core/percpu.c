@@ -69,7 +69,8 @@ struct percpu_area percpu_area_make(
 	return (struct percpu_area){.pages = pages,
 		.n_open = kind == PERCPU_RSEQ ? n_cpus : 0,
 		.n_cpus = n_cpus,
-		.kind = kind};
+		.kind = kind,
+		.n_adding = kind == PERCPU_RSEQ ? n_cpus : 0};
 }
 
 /* ------------------------------------------------------------------ the hit, slowly */
@@ -115,4 +116,39 @@ int percpu_change(const struct percpu_area *a, uint64_t add, uint64_t most, uint
 		TALLY_STEP();
 	}
 	return r;
+}
+
+/* ------------------------------------------------------------------ sums */
+
+static uint32_t add_by_sequence(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word)
+{
+	uint32_t cpu = UINT32_MAX;
+
+	for (unsigned try = 0; cpu == UINT32_MAX && try < PERCPU_TRIES; try++)
+		cpu = percpu_try_add(a, first, stride, delta, ret_word);
+	return cpu;
+}
+
+uint32_t percpu_add(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word)
+{
+	uint32_t n_cpus = atomic_load_explicit(&a->n_cpus, memory_order_relaxed), cpu;
+
+	if (n_cpus == 0)
+		return UINT32_MAX;
+	if (a->kind == PERCPU_ATOMIC)
+		cpu = percpu_cpu(a);
+	else {
+		cpu = add_by_sequence(a, first, stride, delta, ret_word);
+		if (cpu != UINT32_MAX)
+			return cpu;
+	}
+	cpu = cpu < n_cpus ? cpu : n_cpus;
+	*ret_word = first + cpu * stride;
+	TALLY_STEP();
+	atomic_fetch_add_explicit(
+		(_Atomic int64_t *)(void *)*ret_word, delta, memory_order_relaxed);
+	TALLY_STEP();
+	return cpu;
 }

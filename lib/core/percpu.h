@@ -69,6 +69,8 @@ struct percpu_area {
 	_Atomic uint32_t n_open;
 	_Atomic uint32_t n_cpus; /* CPUs that have a page */
 	uint32_t kind;           /* enum percpu_kind */
+	/* The same for percpu_add(), which nobody has to shut out: it is not closed with the gate. */
+	_Atomic uint32_t n_adding;
 };
 
 /* Whether this thread has sequences: glibc (2.35 or later) has registered it with the kernel. */
@@ -114,6 +116,12 @@ static inline int percpu_rseq_change(const struct percpu_area *a _unused_, uint6
 	uint64_t most _unused_, uint64_t key _unused_)
 {
 	return -EXDEV;
+}
+
+static inline uint32_t percpu_rseq_add(const struct percpu_area *a _unused_, char *first _unused_,
+	size_t stride _unused_, int64_t delta _unused_, char **ret_word _unused_)
+{
+	return UINT32_MAX;
 }
 #endif
 
@@ -164,3 +172,27 @@ static inline int percpu_try_change(
 }
 
 int percpu_change(const struct percpu_area *a, uint64_t add, uint64_t most, uint64_t key);
+
+/*
+ * Sums: a word of each CPU, and one more for threads that have no sequences in a session of sequences,
+ * or whose sequences are aborted every time: that one is changed by atomics alone. Of CPU c it lies
+ * `stride` times c bytes behind `first`, and the one more behind the last CPU's.
+ *
+ * Adds to this CPU's: its number, and where its word is. UINT32_MAX: the thread was interrupted, is
+ * not registered, or may not. The first attempt alone, and none at all by atomics.
+ */
+static inline uint32_t percpu_try_add(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word)
+{
+	uint32_t cpu;
+
+	TALLY_STEP();
+	cpu = percpu_rseq_add(a, first, stride, delta, ret_word);
+	TALLY_STEP();
+	return cpu;
+}
+
+/* Adds to one of them; `n_cpus` is the number of the one beyond the CPUs. UINT32_MAX: closed, or
+ * forked. */
+uint32_t percpu_add(
+	const struct percpu_area *a, char *first, size_t stride, int64_t delta, char **ret_word);

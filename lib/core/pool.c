@@ -14,7 +14,6 @@
 #include "pool.h"
 
 #include <errno.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,23 +32,6 @@ const char *const pool_event_names[POOL_EVENTS] = {
 	[POOL_WOULD_REFUSE] = "would_refuse",
 };
 
-/* The keys of an index are the `name` members themselves: pointers to pointers. */
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static struct pool *find_child(const struct pool *p, const char *part, size_t n)
-{
-	char name[PATH_PART_MAX + 1], *key = name;
-	char ***node;
-
-	memcpy(name, part, n);
-	name[n] = '\0';
-	node = tfind(&key, &p->child_index, compare_names);
-	return node ? container_of(*node, struct pool, name) : NULL;
-}
-
 /* Follows a checked path as far as there are pools; returns what is left of it for path_next(). */
 static const char *descend(struct pool_tree *t, const char *path, struct pool **ret)
 {
@@ -58,7 +40,7 @@ static const char *descend(struct pool_tree *t, const char *path, struct pool **
 	size_t n;
 
 	while ((part = path_next(&cursor, &n))) {
-		child = find_child(p, part, n);
+		child = index_find(&t->index, p, part, n);
 		if (!child)
 			break;
 		p = child;
@@ -71,10 +53,75 @@ static const char *descend(struct pool_tree *t, const char *path, struct pool **
 
 static void free_one(struct pool *p)
 {
-	figures_clear(&p->own);
 	figures_clear(&p->sum);
 	free(p->name);
 	free(p);
+}
+
+static void unpublish(struct pool *p)
+{
+	if (p->unpublished || !p->in_tree)
+		return;
+	p->unpublished = true;
+	TAILQ_INSERT_TAIL(&p->tree->unpublished, p, publication);
+}
+
+static void forget_unpublished(struct pool *p)
+{
+	if (p->unpublished)
+		TAILQ_REMOVE(&p->tree->unpublished, p, publication);
+	p->unpublished = false;
+}
+
+struct pool *pool_take_unpublished(struct pool_tree *t)
+{
+	struct pool *p = TAILQ_FIRST(&t->unpublished);
+
+	if (p)
+		forget_unpublished(p);
+	return p;
+}
+
+void pool_change(struct pool *p)
+{
+	unpublish(p);
+	if (p->changed || !p->in_tree)
+		return;
+	p->changed = true;
+	TAILQ_INSERT_TAIL(&p->tree->changes, p, change);
+	p->tree->n_changes++;
+}
+
+void pool_change_up(struct pool *p)
+{
+	for (; p; p = p->parent)
+		pool_change(p);
+}
+
+static void forget_change(struct pool *p)
+{
+	if (!p->changed)
+		return;
+	TAILQ_REMOVE(&p->tree->changes, p, change);
+	p->tree->n_changes--;
+	p->changed = false;
+}
+
+struct pool *pool_take_change(struct pool_tree *t)
+{
+	struct pool *p = TAILQ_FIRST(&t->changes);
+
+	if (p)
+		forget_change(p);
+	return p;
+}
+
+void pool_hurry_change(struct pool *p)
+{
+	if (!p->changed)
+		return;
+	TAILQ_REMOVE(&p->tree->changes, p, change);
+	TAILQ_INSERT_HEAD(&p->tree->changes, p, change);
 }
 
 /* Changes what p and its ancestors know of their subtrees. */
@@ -83,7 +130,7 @@ static void count_upwards(struct pool *p, int descendants, int members)
 	for (; p; p = p->parent) {
 		p->n_descendants += descendants;
 		p->n_members_below += members;
-		p->version++;
+		pool_change(p);
 	}
 }
 
@@ -96,7 +143,7 @@ static int new_pool(
 	if (!p)
 		return -ENOMEM;
 	p->name = strndup(part, n);
-	if (!p->name || (parent && !tsearch(&p->name, &parent->child_index, compare_names))) {
+	if (!p->name) {
 		free_one(p);
 		return -ENOMEM;
 	}
@@ -105,17 +152,20 @@ static int new_pool(
 	p->id = ++t->last_id;
 	p->refs = 1;
 	p->in_tree = true;
-	p->version = 1;
+	p->threshold = parent ? parent->threshold : POOL_THRESHOLD;
 	counter_init(&p->counter, parent ? &parent->counter : NULL);
 	TAILQ_INIT(&p->children);
 	TAILQ_INIT(&p->members);
+	TAILQ_INIT(&p->places);
 	t->n_pools++;
 	if (parent) {
 		p->parent = pool_ref(parent);
 		TAILQ_INSERT_TAIL(&parent->children, p, sibling);
 		parent->n_children++;
+		index_add(&t->index, p);
 		count_upwards(parent, 1, 0);
 	}
+	pool_change(p);
 	*ret = p;
 	return 0;
 }
@@ -126,12 +176,14 @@ static void drop(struct pool *p)
 	struct pool *parent = p->parent;
 
 	if (parent) {
-		tdelete(&p->name, &parent->child_index, compare_names);
+		index_remove(&p->tree->index, p);
 		TAILQ_REMOVE(&parent->children, p, sibling);
 		parent->n_children--;
 		count_upwards(parent, -1, 0);
 	}
 	itemlimit_clear(p);
+	forget_change(p);
+	forget_unpublished(p);
 	p->in_tree = false;
 	p->tree->n_pools--;
 	pool_unref(p);
@@ -146,8 +198,14 @@ int pool_tree_new(struct item_table *items, struct pool_tree **ret)
 	if (!t)
 		return -ENOMEM;
 	t->items = items;
-	r = new_pool(t, NULL, "", 0, &t->root);
+	t->n_nodes = 1;
+	TAILQ_INIT(&t->changes);
+	TAILQ_INIT(&t->unpublished);
+	r = index_init(&t->index);
+	if (r == 0)
+		r = new_pool(t, NULL, "", 0, &t->root);
 	if (r < 0) {
+		index_clear(&t->index);
 		free(t);
 		return r;
 	}
@@ -165,6 +223,7 @@ struct pool_tree *pool_tree_free(struct pool_tree *t)
 		next = pool_next_postorder(p, t->root);
 		drop(p);
 	}
+	index_clear(&t->index);
 	free(t);
 	return NULL;
 }
@@ -320,12 +379,40 @@ bool pool_is_below(const struct pool *p, const struct pool *above)
 	return p;
 }
 
+static void show_threshold(struct pool *p, uint64_t threshold)
+{
+	p->threshold = threshold;
+	unpublish(p);
+}
+
+void pool_set_threshold(struct pool *p, uint64_t threshold, uint64_t by_default)
+{
+	struct pool *below = p;
+
+	p->threshold_is_own = threshold != 0;
+	show_threshold(p, threshold ? threshold : p->parent ? p->parent->threshold : by_default);
+	while ((below = pool_next_preorder(below, p)))
+		if (!below->threshold_is_own)
+			show_threshold(below, below->parent->threshold);
+}
+
 void pool_count_event(struct pool *p, enum pool_event e)
 {
 	p->events_local[e]++;
 	for (; p; p = p->parent) {
 		p->events[e]++;
-		p->version++;
+		pool_change(p);
+	}
+}
+
+void pool_count_overdraft(struct pool *p, uint64_t bytes)
+{
+	for (; p; p = p->parent) {
+		uint64_t *sum = &p->sum.overdraft;
+
+		if (__builtin_add_overflow(*sum, bytes, sum))
+			*sum = UINT64_MAX;
+		pool_change(p);
 	}
 }
 

@@ -15,6 +15,7 @@
 
 #include "counter.h"
 #include "figures.h"
+#include "index.h"
 #include "item.h"
 #include "path.h"
 
@@ -34,50 +35,77 @@ enum pool_event {
 extern const char *const pool_event_names[POOL_EVENTS];
 
 struct itemlimit;
+struct rstat_place;
+
+/* Whether the files of a pool are written, and what is there: daemon/export.h. Nothing is allocated
+ * for a pool that has none. */
+struct pool_export {
+	TAILQ_ENTRY(pool) entry; /* with others of its depth */
+	uint64_t *hashes;        /* of the texts that were written last; NULL: nothing is known */
+	uint32_t asked;          /* number of the last look at its pending updates */
+	uint16_t depth;
+	uint8_t state; /* enum exportset_state */
+	bool has_files : 1, busy : 1, failed : 1, over : 1;
+};
 
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
 };
 
+/* Of a tree whose server has said nothing else. */
+#define POOL_THRESHOLD 64
+
 /* Bits of pool.set_at_run: the value came from a person at run time and holds over the file's. */
 #define POOL_SET_MAX (UINT32_C(1) << 0)
 
+/* In the order of what a read touches. */
 struct pool {
-	struct pool_tree *tree;
-	struct pool *parent;
-	char *name;    /* one part; "" at the root */
-	uint64_t id;   /* never used again */
+	struct pool *next_in_bucket; /* index.h */
+	uint32_t hash;
 	unsigned refs; /* 1 while it is in the tree, and one a holder */
+	struct pool *parent;
+	char *name; /* one part; "" at the root */
+	struct pool_tree *tree;
+	uint64_t id; /* never used again */
 	bool in_tree;
-	bool configured; /* a section of the configuration names it */
-	uint32_t set_at_run;
-	uint64_t items_set_at_run; /* the same for limits of items: itemlimit_bit() */
+	bool configured;       /* a section of the configuration names it */
+	bool threshold_is_own; /* it was set here, and holds for the pools below that have none */
+	/* Something that a file of this pool shows may have changed since it was last taken out of
+	 * the list of changes. */
+	bool changed;
+	bool unpublished;   /* the same, of the places that sessions have for it */
+	struct figures sum; /* the subtree's, as of the last look */
+	uint64_t threshold; /* pending updates above which a read flushes the subtree */
+	uint32_t n_descendants, n_children;
+	uint32_t n_members_below, n_members; /* in the subtree, own included; and own */
+	TAILQ_HEAD(, pool_member) members;   /* attachments */
+	TAILQ_HEAD(, rstat_place) places;    /* place.h: where sessions have it */
+	TAILQ_ENTRY(pool) change, publication;
 	struct counter counter;
-	struct itemlimit *itemlimits;       /* itemlimit.h: limits of items that are set here */
+	struct itemlimit *itemlimits; /* itemlimit.h: limits of items that are set here */
+	uint32_t set_at_run;
+	uint64_t items_set_at_run;          /* the same for limits of items: itemlimit_bit() */
 	uint64_t events[POOL_EVENTS];       /* this subtree */
 	uint64_t events_local[POOL_EVENTS]; /* this pool alone */
-	uint64_t version;   /* raised whenever something that a file shows may have changed */
-	struct figures own; /* this pool's own attachments, as of the last look */
-	struct figures sum; /* the subtree's */
-	void *child_index;  /* tsearch(3) root, by name */
-	TAILQ_HEAD(, pool) children; /* in the order of creation */
+	TAILQ_HEAD(, pool) children;        /* in the order of creation */
 	TAILQ_ENTRY(pool) sibling;
-	uint32_t n_children, n_descendants;
-	TAILQ_HEAD(, pool_member) members;   /* attachments */
-	uint32_t n_members, n_members_below; /* own; and in the subtree, own included */
 	/* For whoever serves the tree, not touched here. */
-	uint64_t seen_peak;        /* at the last look */
-	void *queue;               /* requests that wait for headroom at this pool */
-	uint64_t exported_version; /* that the exported files show; 0: there are none */
+	void *queue; /* requests that wait for headroom at this pool */
+	struct pool_export export;
 	uint64_t refusal_logged_usec, refusals_unlogged;
 };
 
 struct pool_tree {
 	struct pool *root;
 	struct item_table *items; /* not owned */
+	struct index index;
 	/* From whoever serves the tree: the bytes that are granted with the item in the subtree. A
 	 * limit of an item can be set only where this is known. */
 	uint64_t (*sum_granted)(struct pool *p, uint32_t item);
+	uint32_t n_nodes;           /* of memory, that figures are kept apart by; at least 1 */
+	TAILQ_HEAD(, pool) changes; /* each pool once, in the order of their first change */
+	uint64_t n_changes;
+	TAILQ_HEAD(, pool) unpublished; /* each pool once */
 	uint64_t last_id;
 	uint64_t n_pools;
 };
@@ -111,8 +139,26 @@ const char *pool_path_into(const struct pool *p, char *buf, size_t size);
 /* Whether p is `above` or below it. */
 bool pool_is_below(const struct pool *p, const struct pool *above);
 
+/* What a file of p shows may have changed; and of all pools above it. */
+void pool_change(struct pool *p);
+void pool_change_up(struct pool *p);
+/* Takes a pool whose places may show something else than they should; NULL: there is none. */
+struct pool *pool_take_unpublished(struct pool_tree *t);
+/* Takes the first pool out of the list of changes; NULL: it is empty. */
+struct pool *pool_take_change(struct pool_tree *t);
+/* If p is in the list, it is the first one from now on. */
+void pool_hurry_change(struct pool *p);
+
+/* Sets the threshold of p and of those below it that have none of their own; 0: it has none of its
+ * own any more, and gets its parent's (the root: `by_default`). */
+void pool_set_threshold(struct pool *p, uint64_t threshold, uint64_t by_default);
+
 /* Counts an event at p and, in `events`, at all ancestors. */
 void pool_count_event(struct pool *p, enum pool_event e);
+
+/* Counts credit that came back to p and had never been granted; sums stop at UINT64_MAX: what clients
+ * say has no bound. */
+void pool_count_overdraft(struct pool *p, uint64_t bytes);
 
 void pool_add_member(struct pool *p, struct pool_member *m);
 void pool_remove_member(struct pool *p, struct pool_member *m);

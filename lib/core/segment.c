@@ -63,6 +63,28 @@ struct segment_cells segment_cells(const struct segment *s, uint32_t key)
 		.extent = e};
 }
 
+static uint32_t bytes_behind(const void *p, const char *first)
+{
+	return (uint32_t)((const char *)p - first);
+}
+
+struct segment_spot segment_spot(const struct segment *s, uint32_t key)
+{
+	struct segment_cells c = segment_cells(s, key);
+	struct segment_spot spot = {.cell = (char *)segment_cell(&c, 0), .stride = c.stride};
+
+	for (unsigned which = 0; which < SEGMENT_MARKS; which++) {
+		const void *marks = segment_key_marks(&c, 0, which) + c.index;
+		const void *groups = segment_group_marks(&c, 0, which) + c.index / SEGMENT_GROUP;
+
+		spot.mark[which].key = bytes_behind(marks, spot.cell);
+		spot.mark[which].group = bytes_behind(groups, spot.cell);
+		spot.mark[which].page =
+			(uint32_t)(offsetof(struct stock_page, changed[which]) + c.extent);
+	}
+	return spot;
+}
+
 static void unmap(void *p, size_t size)
 {
 	if (p)
@@ -316,44 +338,6 @@ void segment_reserve_open(struct segment_key *k, uint32_t key)
 uint64_t segment_reserve_close(struct segment_key *k)
 {
 	return hand_reserve_to(k, 0);
-}
-
-bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes)
-{
-	word w = atomic_load(&k->reserve);
-	uint64_t total;
-
-	do {
-		if (word_key(w) != key)
-			return false;
-		total = word_bytes(w);
-		total = bytes > WORD_BYTES_MAX - total ? WORD_BYTES_MAX : total + bytes;
-		TALLY_STEP();
-	} while (!atomic_compare_exchange_weak(
-		&k->reserve, &w, word_make(key, total, word_parity(w))));
-	TALLY_STEP();
-	*ret_bytes = total;
-	return true;
-}
-
-uint64_t segment_reserve_take(
-	struct segment_key *k, uint32_t key, uint64_t need, uint64_t want, uint64_t *ret_left)
-{
-	word w = atomic_load(&k->reserve);
-	uint64_t n, left;
-
-	do {
-		uint64_t bytes = word_bytes(w);
-
-		if (word_key(w) != key || bytes < need || bytes == 0)
-			return 0;
-		n = bytes < want ? bytes : want;
-		left = bytes - n;
-		TALLY_STEP();
-	} while (!atomic_compare_exchange_weak(&k->reserve, &w, w - (n << 1)));
-	TALLY_STEP();
-	*ret_left = left;
-	return n;
 }
 
 int segment_reserve_give(struct segment_key *k, uint32_t key, uint64_t bytes, unsigned parity)

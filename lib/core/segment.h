@@ -68,10 +68,14 @@ struct segment_pending {
 
 /* rw, a CPU: what tally_stat_add() has moved by a key on this CPU. */
 struct segment_cell {
-	_Atomic int64_t value;    /* cumulative; wraps */
-	_Atomic uint32_t updates; /* the client's: not yet added to pending words; 0: never used */
-	uint32_t reserved;
+	_Atomic int64_t value; /* cumulative; wraps */
+	/* The client's: what may be moved before that is added to pending words, in the item's
+	 * unit; 0: never used. */
+	_Atomic uint64_t left;
 };
+
+/* So many updates come together in a cell before they are pending. */
+#define SEGMENT_UPDATES 64
 
 /*
  * Marks: what of a key has changed on a CPU since somebody looked. Whoever changes it stores,
@@ -99,12 +103,50 @@ struct segment_info {
 	_Atomic uint64_t flushed_usec; /* CLOCK_MONOTONIC: the last flush of the whole tree */
 };
 
-/* ro: a key's figures. */
+/* ro: a key's figures. `seq` is odd while they are being written. */
 struct segment_figures {
-	alignas(32) _Atomic uint64_t attachment; /* 0: the key is free */
+	alignas(64) _Atomic uint64_t attachment; /* 0: the key is free */
 	_Atomic uint64_t granted; /* bytes: charged by the client, or lying idle in its words */
 	_Atomic uint64_t batch;   /* bytes that a miss brings now beyond its need */
+	_Atomic uint64_t folded;  /* of force and debt together, what is in `granted` */
+	_Atomic uint64_t amount[SEGMENT_LANES]; /* bytes that the last answer brings */
+	_Atomic uint64_t change; /* of a word, see segment_change(); 0: none is on its way */
+	_Atomic uint16_t answered[SEGMENT_LANES]; /* seq of the last answer, the lower bits */
+	_Atomic uint32_t seq;
 };
+
+/*
+ * A change of a word of the key that has happened if the word's parity is `parity`, while the other
+ * figures are as if not; but for a deposit, for which they are as if it had. The word is a slot of
+ * that CPU, or with one of these instead of the slot's number the reserve (of CPU 0).
+ */
+#define SEGMENT_CHANGE_RESERVE 7
+#define SEGMENT_CHANGE_DEPOSIT 8
+
+static inline uint64_t segment_change(uint32_t cpu, unsigned slot, uint64_t bytes, unsigned parity)
+{
+	return bytes << 21 | (uint64_t)cpu << 5 | slot << 1 | parity;
+}
+
+static inline uint64_t segment_change_bytes(uint64_t change)
+{
+	return change >> 21;
+}
+
+static inline uint32_t segment_change_cpu(uint64_t change)
+{
+	return change >> 5 & 0xffff;
+}
+
+static inline unsigned segment_change_slot(uint64_t change)
+{
+	return change >> 1 & 0xf;
+}
+
+static inline bool segment_change_happened(uint64_t change, word w)
+{
+	return word_parity(w) == (change & 1);
+}
 
 /*
  * ro: a place's pool, as it was at `looked_usec` (CLOCK_MONOTONIC), or at the last flush of the whole
@@ -114,16 +156,34 @@ struct segment_pool {
 	alignas(64) _Atomic uint32_t seq;
 	_Atomic uint32_t parent;    /* the place of the pool above it; 0: it has none here */
 	_Atomic uint64_t threshold; /* pending updates above which a read flushes */
-	_Atomic uint64_t current, peak, limit, headroom; /* bytes; UINT64_MAX: no limit */
+	_Atomic uint64_t current, peak, limit; /* bytes; UINT64_MAX: no limit */
+	/* What is left below its own limit; where it has no parent here, below any above it. */
+	_Atomic uint64_t headroom;
 	_Atomic uint64_t looked_usec;
 };
+
+/* They are written between the one and the other. */
+static inline void segment_figures_begin(struct segment_figures *f)
+{
+	uint32_t seq = atomic_load_explicit(&f->seq, memory_order_relaxed);
+
+	atomic_store_explicit(&f->seq, seq | 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+}
+
+static inline void segment_figures_end(struct segment_figures *f)
+{
+	uint32_t seq = atomic_load_explicit(&f->seq, memory_order_relaxed);
+
+	atomic_store_explicit(&f->seq, (seq | 1) + 1, memory_order_release);
+}
 
 static_assert(sizeof(struct segment_key) == 64, "a key's words are one cache line");
 static_assert(sizeof(struct segment_pool) == 64, "a pool's figures are one cache line");
 static_assert(sizeof(struct segment_cell) == 16, "four cells in a cache line");
 static_assert(SEGMENT_MARKS == STOCK_MARKS && SEGMENT_EXTENTS <= STOCK_EXTENTS,
 	"a CPU's page has a byte for each");
-static_assert(sizeof(struct segment_figures) == 32, "two keys' figures in a cache line");
+static_assert(sizeof(struct segment_figures) == 64, "a key's figures are one cache line");
 
 /* Writes the batch and the mark of a slot that follows from it where the client reads them: HIGH is
  * what one request brings, and LOW half of it, so that a program's common swing stays within a slot,
@@ -282,17 +342,33 @@ static inline struct stock_page *segment_page(const struct segment *s, uint32_t 
 	return (struct stock_page *)((char *)s->rw[0] + segment_stocks_offset(s->n_cpus)) + cpu;
 }
 
-/* Client: the key has changed. */
-static inline void segment_mark(const struct segment_cells *c, struct stock_page *pages,
-	uint32_t cpu, enum segment_mark which)
+/* The same of one key, for its client. */
+struct segment_spot {
+	char *cell; /* of CPU 0 */
+	size_t stride;
+	struct {
+		uint32_t key, group; /* bytes behind the CPU's cell */
+		uint32_t page;       /* bytes into the CPU's page */
+	} mark[SEGMENT_MARKS];
+};
+
+/* Of a key that has a place. */
+struct segment_spot segment_spot(const struct segment *s, uint32_t key);
+
+/* Client: the key has changed on that CPU, whose cell it is. */
+static inline void segment_mark(
+	const struct segment_spot *s, char *cell, struct stock_page *page, enum segment_mark which)
 {
+	_Atomic uint8_t *key = (_Atomic uint8_t *)(cell + s->mark[which].key);
+	_Atomic uint8_t *group = (_Atomic uint8_t *)(cell + s->mark[which].group);
+	_Atomic uint8_t *changed = (_Atomic uint8_t *)((char *)page + s->mark[which].page);
+
 	TALLY_STEP();
-	atomic_store_explicit(segment_key_marks(c, cpu, which) + c->index, 1, memory_order_release);
+	atomic_store_explicit(key, 1, memory_order_release);
 	TALLY_STEP();
-	atomic_store_explicit(segment_group_marks(c, cpu, which) + c->index / SEGMENT_GROUP, 1,
-		memory_order_release);
+	atomic_store_explicit(group, 1, memory_order_release);
 	TALLY_STEP();
-	atomic_store_explicit(&pages[cpu].changed[which][c->extent], 1, memory_order_release);
+	atomic_store_explicit(changed, 1, memory_order_release);
 	TALLY_STEP();
 }
 
@@ -314,12 +390,46 @@ uint64_t segment_reserve_close(struct segment_key *k);
 
 /* Adds credit of the key; false: the reserve is no longer the key's, the credit is dropped. What
  * would not fit in the word is dropped too. The bytes it then holds in *ret_bytes. */
-bool segment_reserve_add(struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes);
+static inline bool segment_reserve_add(
+	struct segment_key *k, uint32_t key, uint64_t bytes, uint64_t *ret_bytes)
+{
+	word w = atomic_load(&k->reserve);
+	uint64_t total;
+
+	do {
+		if (word_key(w) != key)
+			return false;
+		total = word_bytes(w);
+		total = bytes > WORD_BYTES_MAX - total ? WORD_BYTES_MAX : total + bytes;
+		TALLY_STEP();
+	} while (!atomic_compare_exchange_weak(
+		&k->reserve, &w, word_make(key, total, word_parity(w))));
+	TALLY_STEP();
+	*ret_bytes = total;
+	return true;
+}
 
 /* Takes at least `need` and up to `want` bytes of the key; 0 when it has less than need. What is
  * left there in *ret_left. Client: the parity stays. */
-uint64_t segment_reserve_take(
-	struct segment_key *k, uint32_t key, uint64_t need, uint64_t want, uint64_t *ret_left);
+static inline uint64_t segment_reserve_take(
+	struct segment_key *k, uint32_t key, uint64_t need, uint64_t want, uint64_t *ret_left)
+{
+	word w = atomic_load(&k->reserve);
+	uint64_t n, left;
+
+	do {
+		uint64_t bytes = word_bytes(w);
+
+		if (word_key(w) != key || bytes < need || bytes == 0)
+			return 0;
+		n = bytes < want ? bytes : want;
+		left = bytes - n;
+		TALLY_STEP();
+	} while (!atomic_compare_exchange_weak(&k->reserve, &w, w - (n << 1)));
+	TALLY_STEP();
+	*ret_left = left;
+	return n;
+}
 
 /* For the daemon: adds exactly `bytes` if key and parity are as recorded and there is room, and
  * flips the parity. 0 or -EAGAIN. */

@@ -10,11 +10,10 @@
 #include "statfmt.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "itemlimit.h"
+#include "text.h"
 #include "util.h"
 #include "value.h"
 
@@ -26,23 +25,34 @@ _Static_assert(VALUE_MAX == COUNTER_MAX, "the word max means no limit");
 struct file {
 	const char *name;
 	unsigned access;
-	void (*read)(const struct pool *p, FILE *f);
+	bool figures; /* it shows what the last look found */
+	void (*read)(const struct pool *p, struct text *t);
 	int (*write)(struct pool *p, const char *value);
 };
 
-static void write_row(FILE *f, const char *key, uint64_t value)
+/* A number as a whole line. */
+static void write_line(struct text *t, uint64_t number)
 {
-	fprintf(f, "%s %" PRIu64 "\n", key, value);
+	text_add_number(t, number);
+	text_add(t, "\n");
 }
 
-static void read_current(const struct pool *p, FILE *f)
+static void write_limit(struct text *t, uint64_t max)
 {
-	fprintf(f, "%" PRIu64 "\n", p->sum.held);
+	if (max == VALUE_MAX)
+		text_add(t, "max\n");
+	else
+		write_line(t, max);
 }
 
-static void read_peak(const struct pool *p, FILE *f)
+static void read_current(const struct pool *p, struct text *t)
 {
-	fprintf(f, "%" PRIu64 "\n", atomic_load(&p->counter.peak));
+	write_line(t, figures_clamp(p->sum.held));
+}
+
+static void read_peak(const struct pool *p, struct text *t)
+{
+	write_line(t, atomic_load(&p->counter.peak));
 }
 
 static int write_peak(struct pool *p, const char *value)
@@ -50,15 +60,13 @@ static int write_peak(struct pool *p, const char *value)
 	if (!*value)
 		return -EINVAL;
 	counter_reset_peak(&p->counter);
-	p->version++;
+	pool_change(p);
 	return 0;
 }
 
-static void read_max(const struct pool *p, FILE *f)
+static void read_max(const struct pool *p, struct text *t)
 {
-	char text[VALUE_TEXT_MAX];
-
-	fprintf(f, "%s\n", value_format_limit(atomic_load(&p->counter.max), text));
+	write_limit(t, atomic_load(&p->counter.max));
 }
 
 static int write_max(struct pool *p, const char *value)
@@ -71,69 +79,88 @@ static int write_max(struct pool *p, const char *value)
 		return r;
 	counter_set_max(&p->counter, max);
 	p->set_at_run |= POOL_SET_MAX;
-	p->version++;
+	pool_change(p);
 	return 0;
 }
 
-static void write_events(FILE *f, const uint64_t events[static POOL_EVENTS])
+static void write_events(struct text *t, const uint64_t events[static POOL_EVENTS])
 {
 	for (unsigned e = 0; e < POOL_EVENTS; e++)
-		write_row(f, pool_event_names[e], events[e]);
+		text_add_row(t, pool_event_names[e], events[e]);
 }
 
-static void read_events(const struct pool *p, FILE *f)
+static void read_events(const struct pool *p, struct text *t)
 {
-	write_events(f, p->events);
+	write_events(t, p->events);
 }
 
-static void read_events_local(const struct pool *p, FILE *f)
+static void read_events_local(const struct pool *p, struct text *t)
 {
-	write_events(f, p->events_local);
+	write_events(t, p->events_local);
 }
 
-static void read_stat(const struct pool *p, FILE *f)
+static void read_stat(const struct pool *p, struct text *t)
 {
 	const struct item_table *items = p->tree->items;
 	const struct figures *sum = &p->sum;
 
-	write_row(f, "held", sum->held);
-	write_row(f, "stock", sum->stock);
-	write_row(f, "persistent", sum->persistent);
-	write_row(f, "overdraft", sum->overdraft);
+	text_add_row(t, "held", figures_clamp(sum->held));
+	text_add_row(t, "stock", figures_clamp(sum->stock));
+	text_add_row(t, "persistent", sum->persistent);
+	text_add_row(t, "overdraft", sum->overdraft);
 	for (uint32_t i = 1; i <= items->n; i++)
-		write_row(f, items->items[i].name, sum->items ? sum->items[i] : 0);
+		text_add_row(t, items->items[i].name, figures_item(sum, p->tree->n_nodes, i));
 }
 
-static void read_cgroup_events(const struct pool *p, FILE *f)
+static void read_numa_stat(const struct pool *p, struct text *t)
 {
-	write_row(f, "populated", p->n_members_below > 0);
-	write_row(f, "frozen", 0);
+	const struct item_table *items = p->tree->items;
+
+	for (uint32_t i = 1; i <= items->n; i++) {
+		text_add(t, items->items[i].name);
+		for (uint32_t node = 0; node < p->tree->n_nodes; node++) {
+			text_add(t, " N");
+			text_add_number(t, node);
+			text_add(t, "=");
+			text_add_number(t, figures_moved(&p->sum, node, i));
+		}
+		text_add(t, "\n");
+	}
 }
 
-static void read_cgroup_stat(const struct pool *p, FILE *f)
+static void read_cgroup_events(const struct pool *p, struct text *t)
 {
-	write_row(f, "nr_descendants", p->n_descendants);
-	write_row(f, "nr_dying_descendants", 0);
+	text_add_row(t, "populated", p->n_members_below > 0);
+	text_add_row(t, "frozen", 0);
 }
 
-static void read_children(const struct pool *p, FILE *f)
+static void read_cgroup_stat(const struct pool *p, struct text *t)
+{
+	text_add_row(t, "nr_descendants", p->n_descendants);
+	text_add_row(t, "nr_dying_descendants", 0);
+}
+
+static void read_children(const struct pool *p, struct text *t)
 {
 	const struct pool *child;
 
-	TAILQ_FOREACH (child, &p->children, sibling)
-		fprintf(f, "%s\n", child->name);
+	TAILQ_FOREACH (child, &p->children, sibling) {
+		text_add(t, child->name);
+		text_add(t, "\n");
+	}
 }
 
 static const struct file files[] = {
-	{"memory.current", STATFMT_READ, read_current, NULL},
-	{"memory.peak", STATFMT_READ | STATFMT_WRITE, read_peak, write_peak},
-	{"memory.max", STATFMT_READ | STATFMT_WRITE, read_max, write_max},
-	{"memory.events", STATFMT_READ, read_events, NULL},
-	{"memory.events.local", STATFMT_READ, read_events_local, NULL},
-	{"memory.stat", STATFMT_READ, read_stat, NULL},
-	{"cgroup.events", STATFMT_READ, read_cgroup_events, NULL},
-	{"cgroup.stat", STATFMT_READ, read_cgroup_stat, NULL},
-	{"pool.children", STATFMT_READ, read_children, NULL},
+	{"memory.current", STATFMT_READ, true, read_current, NULL},
+	{"memory.peak", STATFMT_READ | STATFMT_WRITE, false, read_peak, write_peak},
+	{"memory.max", STATFMT_READ | STATFMT_WRITE, false, read_max, write_max},
+	{"memory.events", STATFMT_READ, false, read_events, NULL},
+	{"memory.events.local", STATFMT_READ, false, read_events_local, NULL},
+	{"memory.stat", STATFMT_READ, true, read_stat, NULL},
+	{"memory.numa_stat", STATFMT_READ, true, read_numa_stat, NULL},
+	{"cgroup.events", STATFMT_READ, false, read_cgroup_events, NULL},
+	{"cgroup.stat", STATFMT_READ, false, read_cgroup_stat, NULL},
+	{"pool.children", STATFMT_READ, false, read_children, NULL},
 };
 
 /* The gauge whose limit the file is; 0: it is none. */
@@ -156,11 +183,9 @@ static uint32_t find_limited_item(const struct pool *p, const char *file)
 	return item;
 }
 
-static void read_item_max(const struct pool *p, uint32_t item, FILE *f)
+static void read_item_max(const struct pool *p, uint32_t item, struct text *t)
 {
-	char text[VALUE_TEXT_MAX];
-
-	fprintf(f, "%s\n", value_format_limit(itemlimit_read(p, item), text));
+	write_limit(t, itemlimit_read(p, item));
 }
 
 static int write_item_max(struct pool *p, uint32_t item, const char *value)
@@ -175,7 +200,7 @@ static int write_item_max(struct pool *p, uint32_t item, const char *value)
 	if (r < 0)
 		return r;
 	p->items_set_at_run |= itemlimit_bit(item);
-	p->version++;
+	pool_change(p);
 	return 0;
 }
 
@@ -196,33 +221,29 @@ unsigned statfmt_access(const struct pool *p, const char *file)
 	return found->access;
 }
 
+bool statfmt_shows_figures(const char *file)
+{
+	const struct file *found = find_file(file);
+
+	return found && found->figures;
+}
+
 int statfmt_read(const struct pool *p, const char *file, char **ret_text)
 {
 	const struct file *found = find_file(file);
 	uint32_t item = found ? 0 : find_limited_item(p, file);
-	_cleanup_(freep) char *text = NULL;
-	bool failed;
-	size_t size;
-	FILE *f;
+	struct text text = {0};
 
 	if (!found && !item)
 		return -ENOENT;
 	if (found && !(found->access & STATFMT_READ))
 		return -EACCES;
 
-	f = open_memstream(&text, &size);
-	if (!f)
-		return -ENOMEM;
 	if (found)
-		found->read(p, f);
+		found->read(p, &text);
 	else
-		read_item_max(p, item, f);
-	failed = ferror(f);
-	failed |= fclose(f) != 0;
-	if (failed)
-		return -ENOMEM;
-	*ret_text = take_ptr(text);
-	return 0;
+		read_item_max(p, item, &text);
+	return text_take(&text, ret_text);
 }
 
 int statfmt_write(struct pool *p, const char *file, const char *value)

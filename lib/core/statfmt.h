@@ -17,6 +17,9 @@ enum statfmt_access {
 /* Access bits of a file that this module serves; 0: no such file. */
 unsigned statfmt_access(const struct pool *p, const char *file);
 
+/* Whether the file shows what only a look brings together. */
+bool statfmt_shows_figures(const char *file);
+
 /* The text, newline-terminated (or empty), to be freed by the caller. From the figures of the last
  * look. -ENOENT: no such file; -EACCES: it cannot be read; -ENOMEM. */
 int statfmt_read(const struct pool *p, const char *file, char **ret_text);

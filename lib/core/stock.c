@@ -59,7 +59,7 @@ static unsigned choose_slot(struct stock *s, uint32_t key, bool evict, word *ret
 	return choice;
 }
 
-static bool has_room(const struct stock *s, uint32_t key)
+bool stock_has_room(const struct stock *s, uint32_t key)
 {
 	for (unsigned i = 0; i < STOCK_SLOTS; i++) {
 		word w = percpu_load(&s->slot[i]);
@@ -68,29 +68,6 @@ static bool has_room(const struct stock *s, uint32_t key)
 			return true;
 	}
 	return false;
-}
-
-enum stock_room stock_room(const struct percpu_area *a, uint32_t key)
-{
-	uint32_t cpu = percpu_cpu(a), turned_away;
-	struct stock *s;
-
-	if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
-		return STOCK_FULL;
-	s = &a->pages[cpu].stock;
-	/* Two at once may count as one: it is a turn, not a sum. */
-	turned_away = atomic_load_explicit(&s->turned_away, memory_order_relaxed);
-	if (turned_away % STOCK_LOOK_ONE_IN == 0 && has_room(s, key)) {
-		TALLY_STEP();
-		atomic_store_explicit(&s->turned_away, 0, memory_order_relaxed);
-		TALLY_STEP();
-		return STOCK_FREE;
-	}
-	TALLY_STEP();
-	atomic_store_explicit(&s->turned_away, turned_away + 1, memory_order_relaxed);
-	TALLY_STEP();
-	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1 ? STOCK_EVICT
-									  : STOCK_FULL;
 }
 
 /* Returns what of `bytes` and the slot's own was not kept; what was evicted in *ret_evicted (NULL:
@@ -190,6 +167,6 @@ uint64_t stock_seize(percpu_word *slot, uint32_t key)
 
 	if (word_key(w) != key)
 		return 0;
-	atomic_store_explicit(slot, word_make(key, 0, word_parity(w)), memory_order_relaxed);
+	atomic_store_explicit(slot, word_make(key, 0, !word_parity(w)), memory_order_relaxed);
 	return word_bytes(w);
 }

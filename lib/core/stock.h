@@ -96,7 +96,33 @@ enum stock_room {
 	STOCK_FULL,
 };
 
-enum stock_room stock_room(const struct percpu_area *a, uint32_t key);
+/* Whether it is the first. */
+bool stock_has_room(const struct stock *s, uint32_t key);
+
+/* On this CPU, whose number comes back. */
+static inline enum stock_room stock_room(
+	const struct percpu_area *a, uint32_t key, uint32_t *ret_cpu)
+{
+	uint32_t cpu = *ret_cpu = percpu_cpu(a), turned_away;
+	struct stock *s;
+
+	if (cpu >= atomic_load_explicit(&a->n_cpus, memory_order_relaxed))
+		return STOCK_FULL;
+	s = &a->pages[cpu].stock;
+	/* Two at once may count as one: it is a turn, not a sum. */
+	turned_away = atomic_load_explicit(&s->turned_away, memory_order_relaxed);
+	if (turned_away % STOCK_LOOK_ONE_IN == 0 && stock_has_room(s, key)) {
+		TALLY_STEP();
+		atomic_store_explicit(&s->turned_away, 0, memory_order_relaxed);
+		TALLY_STEP();
+		return STOCK_FREE;
+	}
+	TALLY_STEP();
+	atomic_store_explicit(&s->turned_away, turned_away + 1, memory_order_relaxed);
+	TALLY_STEP();
+	return turned_away % STOCK_EVICT_ONE_IN == STOCK_EVICT_ONE_IN - 1 ? STOCK_EVICT
+									  : STOCK_FULL;
+}
 
 /*
  * Puts `bytes` of the key into its slot, or an empty one; above `high` that keeps `low`. Returns what
@@ -126,8 +152,8 @@ int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uin
  * parity. 0: the slot is free of the key; -EAGAIN, -EXDEV. */
 int stock_clear(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key);
 
-/* Behind a closed gate: takes all that the slot holds of the key, and returns it. The slot stays the
- * key's. */
+/* Behind a closed gate: takes all that the slot holds of the key, flips the parity, and returns it. The
+ * slot stays the key's. */
 uint64_t stock_seize(percpu_word *slot, uint32_t key);
 
 /* Begins a movement of credit, counted on `cpu` (below n_cpus), and ends it: the thread may be on

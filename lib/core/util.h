@@ -78,3 +78,10 @@ static inline int copy_struct(void *dst, size_t known, const void *src, size_t s
 	memcpy(dst, src, size < known ? size : known);
 	return 0;
 }
+
+/* Gives one that the caller may know to be shorter, or longer: what is beyond is 0. */
+static inline void give_struct(void *dst, size_t size, const void *src, size_t known)
+{
+	memset(dst, 0, size);
+	memcpy(dst, src, size < known ? size : known);
+}

@@ -107,6 +107,10 @@ struct wire_key_is {
 	uint64_t attachment;
 	uint32_t item;
 	uint32_t extent; /* number of the extent that comes with this message; 0: none does */
+	uint32_t place;  /* ATTACHED: of the pool; 0: it has none */
+	uint32_t flags;  /* KEYED: those of the KEY, and WIRE_KEY_EVENT */
+	uint32_t shift;  /* what is moved counts for an update for each 2^shift, and at least one */
+	uint32_t reserved;
 };
 
 #define WIRE_DETACH_LAST UINT64_C(1) /* no handle is left: FORGET at once */
@@ -124,11 +128,16 @@ struct wire_forget {
 	uint64_t attachment;
 };
 
+/* For tally_stat_add(): the item may be an event. A gauge's key is the one that is charged. */
+#define WIRE_KEY_STAT UINT32_C(1)
+/* In the answer alone: it is an event. */
+#define WIRE_KEY_EVENT UINT32_C(2)
+
 struct wire_key {
 	struct wire_header h;
 	uint64_t attachment;
 	uint32_t item;
-	uint32_t reserved;
+	uint32_t flags; /* WIRE_KEY_… */
 };
 
 /* An extent that was sent and did not arrive: the client had no descriptor free, or no memory. */

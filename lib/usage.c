@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * What a pool has, without asking anybody. Of the attachment itself everything is at hand: what its
+ * keys were granted, less what of it lies idle in the words; the pool's figures are as they were
+ * published last.
+ */
+
+#include <errno.h>
+#include <string.h>
+
+#include "client.h"
+#include "core/path.h"
+#include "core/util.h"
+#include "force.h"
+#include "key.h"
+#include "tally.h"
+
+#define TRIES 64
+
+/* ------------------------------------------------------------------ of the attachment */
+
+/* Changes of slots, of which it is not known yet whether they have happened. */
+#define CHANGES_MAX 8
+
+struct account {
+	int64_t held;
+	unsigned n;
+	uint64_t changes[CHANGES_MAX];
+};
+
+/* Charged by force, and not yet part of what was granted. */
+static uint64_t not_folded(const struct client_key *k, uint64_t granted)
+{
+	uint64_t more = atomic_load(&k->words->force) + atomic_load(&k->words->debt) -
+		atomic_load(&k->figures->folded);
+	uint64_t room = granted < WORD_BYTES_MAX ? WORD_BYTES_MAX - granted : 0;
+
+	return more < room ? more : room;
+}
+
+/* What of the granted bytes is in no word, because the other side is just taking or putting it. */
+static uint64_t on_its_way(uint64_t change, word reserve, struct account *a)
+{
+	bool happened = segment_change_happened(change, reserve);
+
+	switch (segment_change_slot(change)) {
+	case SEGMENT_CHANGE_DEPOSIT:
+		return happened ? 0 : segment_change_bytes(change);
+	case SEGMENT_CHANGE_RESERVE:
+		return happened ? segment_change_bytes(change) : 0;
+	default:
+		if (a->n < CHANGES_MAX)
+			a->changes[a->n++] = change;
+		return 0;
+	}
+}
+
+/* What the key holds, its slots not looked at. */
+static void add_key(const struct client_key *k, struct account *a)
+{
+	uint64_t granted = atomic_load(&k->figures->granted), idle;
+	uint64_t change = atomic_load(&k->figures->change);
+	word w = atomic_load(&k->words->reserve);
+
+	idle = word_key(w) == k->number ? word_bytes(w) : 0;
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		if ((uint16_t)atomic_load(&k->words->accepted[lane]) !=
+			atomic_load(&k->figures->answered[lane]))
+			idle += atomic_load(&k->figures->amount[lane]);
+	if (change != 0)
+		idle += on_its_way(change, w, a);
+	a->held += (int64_t)(granted + not_folded(k, granted) - idle);
+}
+
+/* The attachment's bytes in a slot; and those that were taken from there. */
+static uint64_t in_slot(
+	const struct tally_pool *p, const struct account *a, uint32_t cpu, unsigned slot, word w)
+{
+	const struct client_key *k = word_bytes(w) > 0 ? client_key(p->tally, word_key(w)) : NULL;
+	uint64_t sum = 0;
+
+	if (k && atomic_load(&k->attachment) == p->attachment)
+		sum = word_bytes(w);
+	for (unsigned i = 0; i < a->n; i++)
+		if (segment_change_cpu(a->changes[i]) == cpu &&
+			segment_change_slot(a->changes[i]) == slot &&
+			segment_change_happened(a->changes[i], w))
+			sum += segment_change_bytes(a->changes[i]);
+	return sum;
+}
+
+static void subtract_slots(const struct tally_pool *p, struct account *a)
+{
+	const struct segment *s = &p->tally->segment;
+	const struct segment_header *h = segment_header(s);
+
+	for (uint32_t cpu = 0; cpu < s->n_cpus; cpu++) {
+		const struct stock *stock = &p->live->stocks.pages[cpu].stock;
+
+		if (!atomic_load_explicit(&h->touched[cpu], memory_order_acquire))
+			continue;
+		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
+			word w = percpu_load(&stock->slot[i]);
+
+			a->held -= (int64_t)in_slot(p, a, cpu, i, w);
+		}
+	}
+}
+
+/* The keys that are charged, of which `items` are still to come; NULL: none (and no item) is. */
+static const struct client_key *next_key(const struct tally_pool *p, uint64_t *items)
+{
+	const struct client_key *k = NULL;
+
+	while (!k && *items) {
+		k = atomic_load(&p->items[__builtin_ctzll(*items) + 1].known);
+		*items &= *items - 1;
+	}
+	return k;
+}
+
+static const struct client_key *first_key(const struct tally_pool *p, uint64_t *ret_items)
+{
+	*ret_items = atomic_load(&p->charged);
+	return atomic_load(&p->items[0].known);
+}
+
+static int64_t add_up(const struct tally_pool *p)
+{
+	struct account a = {0};
+	const struct client_key *k;
+	uint64_t items;
+
+	for (k = first_key(p, &items); k; k = next_key(p, &items))
+		add_key(k, &a);
+	subtract_slots(p, &a);
+	return a.held;
+}
+
+/* Another when figures have changed; odd in any: they are being written. */
+static uint64_t read_seqs(const struct tally_pool *p, bool *ret_busy)
+{
+	const struct client_key *k;
+	uint64_t items, sum = 0;
+
+	*ret_busy = false;
+	for (k = first_key(p, &items); k; k = next_key(p, &items)) {
+		uint32_t seq = atomic_load(&k->figures->seq);
+
+		*ret_busy = *ret_busy || (seq & 1);
+		sum += seq;
+	}
+	return sum;
+}
+
+/* Charged by force while there was no key. */
+static uint64_t owed(const struct tally_pool *p)
+{
+	uint64_t sum = 0;
+
+	if (!atomic_load(&p->owes))
+		return 0;
+	for (tally_item item = 1; item <= ITEM_MAX; item++) {
+		uint64_t n = atomic_load(&p->items[item].owed);
+
+		sum += n == FORCE_SETTLED ? 0 : n;
+	}
+	return sum;
+}
+
+/* Figures that changed meanwhile do not fit together. If they never come to rest, one number is as
+ * right as another. */
+static uint64_t read_held(const struct tally_pool *p)
+{
+	uint64_t before, after;
+	unsigned try = 0;
+	int64_t held;
+	bool busy;
+
+	do {
+		before = read_seqs(p, &busy);
+		held = add_up(p);
+		atomic_thread_fence(memory_order_acquire);
+		after = read_seqs(p, &busy);
+	} while ((busy || after != before) && ++try < TRIES);
+	return (held > 0 ? (uint64_t)held : 0) + owed(p);
+}
+
+/* ------------------------------------------------------------------ of the pool */
+
+/* What is left below the limits of the pools above, the daemon's memory or not: as many as there can
+ * be. */
+static uint64_t headroom_above(const struct segment *s, const struct segment_pool *f)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (unsigned n = 0; f && n < PATH_MAX_BYTES; n++) {
+		uint64_t room = atomic_load_explicit(&f->headroom, memory_order_relaxed);
+
+		least = room < least ? room : least;
+		f = segment_pool(s, atomic_load_explicit(&f->parent, memory_order_relaxed));
+	}
+	return least;
+}
+
+static int read_pool(
+	const struct segment_pool *f, struct tally_usage *ret, uint64_t *ret_looked_usec)
+{
+	for (unsigned try = 0; try < TRIES; try++) {
+		uint32_t seq = atomic_load_explicit(&f->seq, memory_order_acquire);
+
+		if (seq & 1)
+			continue;
+		ret->current = atomic_load_explicit(&f->current, memory_order_relaxed);
+		ret->peak = atomic_load_explicit(&f->peak, memory_order_relaxed);
+		ret->limit = atomic_load_explicit(&f->limit, memory_order_relaxed);
+		*ret_looked_usec = atomic_load_explicit(&f->looked_usec, memory_order_relaxed);
+		atomic_thread_fence(memory_order_acquire);
+		if (atomic_load_explicit(&f->seq, memory_order_relaxed) == seq)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+static uint64_t age(const struct tally *t, uint64_t looked_usec)
+{
+	uint64_t flushed = atomic_load(&segment_info(&t->segment)->flushed_usec), now = link_now();
+	uint64_t then = looked_usec > flushed ? looked_usec : flushed;
+
+	return now > then ? now - then : 0;
+}
+
+_public_ int tally_usage(struct tally_pool *p, size_t size, struct tally_usage *ret)
+{
+	struct tally_usage u = {0};
+	const struct segment_pool *f;
+	uint64_t looked;
+	int r = client_check(p->tally);
+
+	if (r < 0)
+		return r;
+	if (atomic_load(&p->detached))
+		return -ENODEV;
+	f = segment_pool(&p->tally->segment, atomic_load(&p->place));
+	if (!ret || !f)
+		return -EINVAL;
+	r = read_pool(f, &u, &looked);
+	if (r < 0)
+		return r;
+	u.headroom = headroom_above(&p->tally->segment, f);
+	u.age_usec = age(p->tally, looked);
+	u.held = read_held(p);
+	give_struct(ret, size, &u, sizeof(u));
+	return 0;
+}
