@@ -82,6 +82,7 @@ static int new_place(struct rstat *r, struct pool *p, struct rstat_place **ret)
 	place->number = r->free_places[--r->n_free_places];
 	r->places[place->number - 1] = place;
 	atomic_store(&segment_pending(r->segment, place->number)->updates, 0);
+	atomic_store(&segment_pool(r->segment, place->number)->looked_usec, 0);
 	TAILQ_INSERT_TAIL(&p->places, place, entry);
 	*ret = take_ptr(place);
 	return 0;
