@@ -26,6 +26,9 @@ static void count_pending(struct tally_pool *p, uint64_t updates)
 	const struct segment *s = &p->tally->segment;
 	uint32_t place = atomic_load_explicit(&p->place, memory_order_relaxed);
 
+	/* The marks come first: who is found above its threshold, and so gets nothing added, may be
+	 * in the middle of being flushed. */
+	atomic_thread_fence(memory_order_seq_cst);
 	for (unsigned i = 0; i < DEPTH_MAX; i++) {
 		struct segment_pending *pending = segment_pending(s, place);
 		const struct segment_pool *pool = segment_pool(s, place);

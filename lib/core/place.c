@@ -142,12 +142,15 @@ void place_each_pending(
 	}
 }
 
+/* The fences pair with the client's, between marking and counting: what it does not count, or what
+ * is cleared here, has been marked for the look that follows. */
 void place_clear_pending(struct pool *p)
 {
 	struct rstat_place *place;
 
 	TAILQ_FOREACH (place, &p->places, entry)
 		atomic_store(updates_of(place), 0);
+	atomic_thread_fence(memory_order_seq_cst);
 }
 
 void place_clear_all_pending(struct rstat_host *h)
@@ -161,6 +164,7 @@ void place_clear_all_pending(struct rstat_host *h)
 			if (atomic_load_explicit(updates, memory_order_relaxed) != 0)
 				atomic_store(updates, 0);
 		}
+	atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* ------------------------------------------------------------------ figures */
