@@ -360,6 +360,17 @@ static int become_idler(struct tally *t, bool keep)
 	return -errno;
 }
 
+/* All that waits for the daemon sends what has been moved before the item's key was known. */
+static int look(struct stage *s)
+{
+	char *text;
+	int r = tally_get(s->tally, tally_pool_path(s->pool), "memory.stat", TALLY_CACHED, &text);
+
+	if (r == 0)
+		free(text);
+	return r;
+}
+
 static int obey(struct stage *s, const struct order *o)
 {
 	switch ((enum actor_order)o->what) {
@@ -370,6 +381,11 @@ static int obey(struct stage *s, const struct order *o)
 	case ACTOR_UNCHARGE:
 		tally_uncharge(s->pool, o->x);
 		return 0;
+	case ACTOR_MOVE:
+		tally_stat_add(s->pool, (tally_item)o->x, (int64_t)o->y);
+		return 0;
+	case ACTOR_LOOK:
+		return look(s);
 	case ACTOR_PIN:
 		return pin(o->x);
 	case ACTOR_DETACH:

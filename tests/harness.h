@@ -88,12 +88,14 @@ struct actor {
 };
 
 enum actor_order {
-	ACTOR_CHARGE,    /* x bytes; y > 0: with a deadline in y ms */
-	ACTOR_TRY,       /* x bytes, without waiting */
-	ACTOR_UNCHARGE,  /* x bytes */
-	ACTOR_PIN,       /* to CPU x */
-	ACTOR_DETACH,    /* from its pool */
-	ACTOR_CLOSE,     /* its session */
+	ACTOR_CHARGE,   /* x bytes; y > 0: with a deadline in y ms */
+	ACTOR_TRY,      /* x bytes, without waiting */
+	ACTOR_UNCHARGE, /* x bytes */
+	ACTOR_MOVE,     /* item x by y, uncharged */
+	ACTOR_LOOK,   /* at its pool, without a flush; so what it has moved is on the way no more */
+	ACTOR_PIN,    /* to CPU x */
+	ACTOR_DETACH, /* from its pool */
+	ACTOR_CLOSE,  /* its session */
 	ACTOR_CLOSE_FDS, /* all its descriptors, but lives on */
 	ACTOR_FORK,      /* a child that does nothing for ten minutes; its process id */
 	ACTOR_EXEC,      /* becomes a program that does so; x: and keeps tally_fd() */
