@@ -47,12 +47,38 @@ static void look_up_items(void)
 	assert_int_equal(tally_item_lookup(tally, "alloc", &alloc), 0);
 }
 
+/* Of so many pools subtrees are looked at session by session, not pool by pool. */
+#define MANY 300
+
+struct setting {
+	const char *config;
+	bool many;
+};
+
+static void make_many(void)
+{
+	static const char *const tops[] = {"/a", "/s", "/r"};
+	char path[32];
+
+	for (unsigned top = 0; top < ELEMENTS(tops); top++) {
+		assert_int_equal(tally_create(tally, tops[top]), 0);
+		for (unsigned i = 0; i < MANY; i++) {
+			snprintf(path, sizeof(path), "%s/many%u", tops[top], i);
+			assert_int_equal(tally_create(tally, path), 0);
+		}
+	}
+}
+
 static int begin(void **state)
 {
+	const struct setting *s = *state;
+
 	embedded = false;
-	harness_start(&harness, *state);
+	harness_start(&harness, s->config);
 	tally = harness_open(&harness);
 	look_up_items();
+	if (s->many)
+		make_many();
 	return 0;
 }
 
@@ -65,17 +91,20 @@ static int end(void **state _unused_)
 
 static int begin_embedded(void **state)
 {
+	const struct setting *s = *state;
 	char path[] = "/tmp/test-flush-XXXXXX";
 	struct tally_options o = {.address = "embedded:", .config = path};
 	int fd = mkstemp(path);
 
 	assert_true(fd >= 0);
-	assert_true(dprintf(fd, "%s", (const char *)*state) > 0);
+	assert_true(dprintf(fd, "%s", s->config) > 0);
 	close(fd);
 	embedded = true;
 	assert_int_equal(tally_open_with(&o, sizeof(o), &tally), 0);
 	unlink(path);
 	look_up_items();
+	if (s->many)
+		make_many();
 	return 0;
 }
 
@@ -331,6 +360,110 @@ static void test_numa_stat(void **state _unused_)
 	actor_kill(&a);
 }
 
+#define DEEP 60 /* all of them, and those above, have a place in a session's first extent */
+
+/* Pending updates go up all the way. */
+static void test_deep(void **state _unused_)
+{
+	char path[4096] = "/d";
+	size_t n = strlen(path);
+	struct actor a;
+
+	for (unsigned i = 0; i < DEEP; i++)
+		n += (size_t)snprintf(path + n, sizeof(path) - n, "/%u", i);
+	start(&a, path);
+	move(&a, sock, MUCH);
+	assert_int_equal(value("/", "sock", 0), MUCH);
+	move(&a, sock, MUCH);
+	assert_int_equal(value("/d/0/1/2/3", "sock", 0), 2 * MUCH);
+	assert_int_equal(value(path, "sock", TALLY_CACHED), 2 * MUCH);
+	actor_kill(&a);
+}
+
+#define WIDE 1000 /* pools of one session: several extents of its segment */
+
+static const char *wide(unsigned i)
+{
+	static char path[32];
+
+	snprintf(path, sizeof(path), "/w/%u", i);
+	return path;
+}
+
+static void test_wide(void **state _unused_)
+{
+	static struct tally_pool *pools[WIDE];
+	int64_t sum = 0;
+
+	for (unsigned i = 0; i < WIDE; i++) {
+		pools[i] = harness_attach(tally, wide(i));
+		tally_stat_add(pools[i], sock, MUCH + i);
+		sum += MUCH + i;
+	}
+	for (unsigned i = 0; i < WIDE; i++)
+		assert_int_equal(value(wide(i), "sock", 0), MUCH + i);
+	assert_int_equal(value("/", "sock", TALLY_CACHED), sum);
+	for (unsigned i = 0; i < WIDE; i++)
+		tally_stat_add(pools[i], sock, -(int64_t)i);
+	for (unsigned i = 0; i < WIDE; i++)
+		assert_int_equal(value(wide(i), "sock", 0), MUCH + i);
+	assert_int_equal(value("/w", "sock", TALLY_EXACT), WIDE * MUCH);
+	for (unsigned i = 0; i < WIDE; i++)
+		assert_int_equal(value(wide(i), "sock", TALLY_CACHED), MUCH);
+	for (unsigned i = 0; i < WIDE; i += 2)
+		pools[i] = tally_detach(pools[i]);
+	assert_int_equal(value("/", "sock", TALLY_CACHED), WIDE / 2 * MUCH);
+	/* Others get the keys and places of those that are gone, and nothing of what was there. */
+	for (unsigned i = 0; i < WIDE; i += 2) {
+		pools[i] = harness_attach(tally, wide(i + 1));
+		tally_stat_add(pools[i], sock, 1);
+	}
+	assert_int_equal(value("/", "sock", TALLY_EXACT), WIDE / 2 * (MUCH + 1));
+	for (unsigned i = 0; i < WIDE; i++)
+		assert_int_equal(value(wide(i), "sock", TALLY_CACHED), i % 2 ? MUCH + 1 : 0);
+	for (unsigned i = 0; i < WIDE; i++)
+		tally_detach(pools[i]);
+	assert_int_equal(value("/", "sock", TALLY_CACHED), 0);
+}
+
+/* An exact read publishes what it has found to all who have the pool. */
+static void test_published(void **state _unused_)
+{
+	struct tally_pool *p = harness_attach(tally, "/a");
+	struct tally_usage u;
+	struct actor a;
+
+	start(&a, "/a/b");
+	for (unsigned i = 1; i < 20; i++) {
+		assert_int_equal(actor_do(&a, ACTOR_CHARGE, MIB + i, 0), 0);
+		assert_int_equal(current("/a", TALLY_EXACT), i * MIB + i * (i + 1) / 2);
+		assert_int_equal(tally_usage(p, sizeof(u), &u), 0);
+		assert_int_equal(u.current, i * MIB + i * (i + 1) / 2);
+		assert_int_equal(u.held, 0);
+		assert_true(u.peak >= u.current);
+	}
+	assert_int_equal(tally_set(tally, "/a", "memory.max", "100M"), 0);
+	assert_int_equal(tally_set(tally, "/", "memory.max", "50M"), 0);
+	assert_int_equal(tally_set(tally, "/", "pool.flush", "1"), 0);
+	assert_int_equal(tally_set(tally, "/a", "pool.flush", "1"), 0);
+	assert_int_equal(tally_usage(p, sizeof(u), &u), 0);
+	assert_int_equal(u.limit, 100 * MIB);
+	assert_in_range(u.headroom, 1, 50 * MIB - u.current);
+	actor_kill(&a);
+	tally_detach(p);
+}
+
+static void test_flags(void **state _unused_)
+{
+	static const uint64_t bad[] = {TALLY_EXACT | TALLY_CACHED, TALLY_EXACT | TALLY_RATELIMITED,
+		TALLY_RATELIMITED | TALLY_CACHED, 8, UINT64_C(1) << 63};
+	char *text = NULL;
+
+	for (unsigned i = 0; i < ELEMENTS(bad); i++)
+		assert_int_equal(tally_get(tally, "/", "memory.stat", bad[i], &text), -EINVAL);
+	assert_null(text);
+}
+
 /* ------------------------------------------------------------------ after a while */
 
 static int shows_little(void *path)
@@ -411,6 +544,14 @@ static void test_event_before_read(void **state _unused_)
 		assert_int_equal(value(n % 3 ? "/a" : "/", "alloc", TALLY_EXACT), n);
 	}
 	actor_kill(&a);
+}
+
+/* If it is not there. */
+static void create(const char *path)
+{
+	int r = tally_create(tally, path);
+
+	assert_true(r == 0 || r == -EEXIST);
 }
 
 /* Several at once: processes with sessions of their own, or threads of the embedded engine. */
@@ -550,7 +691,7 @@ static void test_flushers(void **state _unused_)
 		{crew, flush_on, 1, "/", 0, 0},
 	};
 
-	assert_int_equal(tally_create(tally, "/a"), 0);
+	create("/a");
 	for (unsigned i = 0; i < ELEMENTS(jobs); i++)
 		start_job(&jobs[i]);
 	await_told(crew, 2 * MOVES, crew);
@@ -695,7 +836,7 @@ static void test_removed_and_made_again(void **state _unused_)
 	struct job job = {crew, make_and_remove, 0, "/r/x", 0, 0};
 	uint64_t last = 0, found = 0;
 
-	assert_int_equal(tally_create(tally, "/r"), 0);
+	create("/r");
 	start_job(&job);
 	while ((found < 1000 || all_told(crew) < UINT64_C(1000) * COUNTED) && crew->wrong == 0) {
 		static const uint64_t flags[] = {TALLY_EXACT, 0, TALLY_CACHED};
@@ -786,46 +927,61 @@ static void test_killed(void **state _unused_)
 
 /* ------------------------------------------------------------------ all of it */
 
-static char rare[] = DAEMON("1h", THRESHOLD) POOLS;
-static char often[] = DAEMON("100ms", THRESHOLD) POOLS;
-static char rare_embedded[] = "[daemon]\nflush_interval = 1h\nflush_threshold = " THRESHOLD "\n";
-static char often_embedded[] =
-	"[daemon]\nflush_interval = 100ms\nflush_threshold = " THRESHOLD "\n";
+#define CONFIG_OF_ENGINE(interval)                                                                 \
+	"[daemon]\nflush_interval = " interval "\nflush_threshold = " THRESHOLD "\n"
 
-#define SERVED(fn, config)                                                                         \
+static struct setting rare = {DAEMON("1h", THRESHOLD) POOLS, false};
+static struct setting often = {DAEMON("100ms", THRESHOLD) POOLS, false};
+static struct setting of_many = {DAEMON("1h", THRESHOLD) POOLS, true};
+static struct setting rare_embedded = {CONFIG_OF_ENGINE("1h"), false};
+static struct setting often_embedded = {CONFIG_OF_ENGINE("100ms"), false};
+static struct setting of_many_embedded = {CONFIG_OF_ENGINE("1h"), true};
+
+#define SERVED(fn, setting)                                                                        \
 	{                                                                                          \
-#fn, fn, begin, end, config                                                        \
+#fn " " #setting, fn, begin, end, &setting                                         \
 	}
-#define EMBEDDED(fn, config)                                                                       \
+#define EMBEDDED(fn, setting)                                                                      \
 	{                                                                                          \
-#fn " embedded", fn, begin_embedded, end_embedded, config                          \
+#fn " " #setting, fn, begin_embedded, end_embedded, &setting                       \
 	}
+#define EVERYWHERE(fn)                                                                             \
+	SERVED(fn, rare), SERVED(fn, of_many), EMBEDDED(fn, rare_embedded),                        \
+		EMBEDDED(fn, of_many_embedded)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		SERVED(test_above, rare),
+		SERVED(test_above, of_many),
 		SERVED(test_below, rare),
 		SERVED(test_adds_up, rare),
+		SERVED(test_adds_up, of_many),
 		SERVED(test_own_thresholds, rare),
 		SERVED(test_reloaded_threshold, rare),
 		SERVED(test_charged, rare),
+		SERVED(test_charged, of_many),
 		SERVED(test_written_flush, rare),
 		SERVED(test_numa_stat, rare),
+		SERVED(test_deep, rare),
+		SERVED(test_wide, rare),
+		EMBEDDED(test_wide, rare_embedded),
+		SERVED(test_published, rare),
+		SERVED(test_published, of_many),
+		SERVED(test_flags, rare),
+		EMBEDDED(test_flags, rare_embedded),
 		SERVED(test_periodic, often),
 		SERVED(test_ratelimited_late, often),
 		EMBEDDED(test_late_embedded, often_embedded),
 		EMBEDDED(test_not_late_embedded, rare_embedded),
 		SERVED(test_event_before_read, rare),
-		SERVED(test_flushers, rare),
-		EMBEDDED(test_flushers, rare_embedded),
-		SERVED(test_above_beside_flusher, rare),
-		EMBEDDED(test_above_beside_flusher, rare_embedded),
-		SERVED(test_sums, rare),
-		EMBEDDED(test_sums, rare_embedded),
-		SERVED(test_removed_and_made_again, rare),
-		EMBEDDED(test_removed_and_made_again, rare_embedded),
+		SERVED(test_event_before_read, of_many),
+		EVERYWHERE(test_flushers),
+		EVERYWHERE(test_above_beside_flusher),
+		EVERYWHERE(test_sums),
+		EVERYWHERE(test_removed_and_made_again),
 		SERVED(test_killed, rare),
+		SERVED(test_killed, of_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
