@@ -103,6 +103,13 @@ static void on_timer(uv_timer_t *t)
 	export_run(f->manager->export);
 }
 
+static void start_timer(struct flush *f)
+{
+	uint64_t ms = f->manager->conf->flush_interval_usec / 1000;
+
+	uv_timer_start(&f->timer, on_timer, ms, ms);
+}
+
 int flush_new(struct manager *m, struct flush **ret)
 {
 	struct flush *f = calloc(1, sizeof(*f));
@@ -113,16 +120,15 @@ int flush_new(struct manager *m, struct flush **ret)
 	f->last_usec = manager_now();
 	uv_timer_init(m->loop, &f->timer);
 	f->timer.data = f;
-	flush_reconfigure(f);
+	start_timer(f);
 	*ret = f;
 	return 0;
 }
 
 void flush_reconfigure(struct flush *f)
 {
-	uint64_t ms = f->manager->conf->flush_interval_usec / 1000;
-
-	uv_timer_start(&f->timer, on_timer, ms, ms);
+	flush_all(f);
+	start_timer(f);
 }
 
 static void on_closed(uv_handle_t *h)

@@ -16,7 +16,8 @@ int flush_new(struct manager *m, struct flush **ret);
 /* Returns NULL; the memory goes when the loop has run on. */
 struct flush *flush_free(struct flush *f);
 
-/* The interval of the configuration may have changed. */
+/* The interval of the configuration, or a threshold, may have changed. Flushes the whole tree: clients
+ * hear of a threshold by that, and would stop counting at the old one until then. */
 void flush_reconfigure(struct flush *f);
 
 /* Flushes the subtree now; without `moved` only what is charged. -ENOMEM: some figures are missing, and
