@@ -63,9 +63,15 @@ enum client_asked {
 	CLIENT_NO_SUCH_ITEM, /* so it was answered, and nobody has been told yet */
 };
 
-/* A handle. */
+/* A handle. What a hit reads is in its first cache line, with what tally_usage() reads. */
 struct tally_pool {
 	struct live *live;
+	struct tally *tally;
+	uint64_t attachment;
+	_Atomic uint64_t charged; /* items whose `known` is set, a bit each; of item 1 the lowest */
+	_Atomic uint32_t place;   /* of the pool in the segment; 0: none */
+	_Atomic bool detached;
+	_Atomic bool owes; /* some `owed` may be above 0 */
 	/* Keys by item, WORD_KEY_VOID where there is none (yet, or any more). */
 	_Atomic uint32_t key[ITEM_MAX + 1];
 	struct {
@@ -79,15 +85,9 @@ struct tally_pool {
 	struct {
 		_Atomic uint64_t up, down;
 	} unsent[ITEM_MAX + 1];
-	struct tally *tally;
 	_Atomic uint32_t refs;
-	_Atomic bool detached;
 	/* By item, enum client_asked: by charges, and by tally_stat_add(). */
 	_Atomic uint8_t asked[ITEM_MAX + 1], stat_asked[ITEM_MAX + 1];
-	_Atomic uint64_t charged; /* items whose `known` is set, a bit each; of item 1 the lowest */
-	_Atomic bool owes;        /* some `owed` may be above 0 */
-	_Atomic uint32_t place;   /* of the pool in the segment; 0: none */
-	uint64_t attachment;
 	char path[];
 };
 

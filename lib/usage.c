@@ -25,6 +25,8 @@
 
 struct account {
 	int64_t held;
+	unsigned n_keys;
+	uint32_t keys[ITEM_MAX + 1]; /* of the attachment, by number */
 	unsigned n;
 	uint64_t changes[CHANGES_MAX];
 };
@@ -63,6 +65,8 @@ static void add_key(const struct client_key *k, struct account *a)
 	uint64_t change = atomic_load(&k->figures->change);
 	word w = atomic_load(&k->words->reserve);
 
+	if (a->n_keys < ELEMENTS(a->keys))
+		a->keys[a->n_keys++] = k->number;
 	idle = word_key(w) == k->number ? word_bytes(w) : 0;
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 		if ((uint16_t)atomic_load(&k->words->accepted[lane]) !=
@@ -73,15 +77,19 @@ static void add_key(const struct client_key *k, struct account *a)
 	a->held += (int64_t)(granted + not_folded(k, granted) - idle);
 }
 
-/* The attachment's bytes in a slot; and those that were taken from there. */
-static uint64_t in_slot(
-	const struct tally_pool *p, const struct account *a, uint32_t cpu, unsigned slot, word w)
+static bool is_own(const struct account *a, uint32_t key)
 {
-	const struct client_key *k = word_bytes(w) > 0 ? client_key(p->tally, word_key(w)) : NULL;
-	uint64_t sum = 0;
+	for (unsigned i = 0; i < a->n_keys; i++)
+		if (a->keys[i] == key)
+			return true;
+	return false;
+}
 
-	if (k && atomic_load(&k->attachment) == p->attachment)
-		sum = word_bytes(w);
+/* The attachment's bytes in a slot; and those that were taken from there. */
+static uint64_t in_slot(const struct account *a, uint32_t cpu, unsigned slot, word w)
+{
+	uint64_t sum = is_own(a, word_key(w)) ? word_bytes(w) : 0;
+
 	for (unsigned i = 0; i < a->n; i++)
 		if (segment_change_cpu(a->changes[i]) == cpu &&
 			segment_change_slot(a->changes[i]) == slot &&
@@ -103,7 +111,7 @@ static void subtract_slots(const struct tally_pool *p, struct account *a)
 		for (unsigned i = 0; i < STOCK_SLOTS; i++) {
 			word w = percpu_load(&stock->slot[i]);
 
-			a->held -= (int64_t)in_slot(p, a, cpu, i, w);
+			a->held -= (int64_t)in_slot(a, cpu, i, w);
 		}
 	}
 }
@@ -128,10 +136,12 @@ static const struct client_key *first_key(const struct tally_pool *p, uint64_t *
 
 static int64_t add_up(const struct tally_pool *p)
 {
-	struct account a = {0};
+	struct account a;
 	const struct client_key *k;
 	uint64_t items;
 
+	a.held = 0;
+	a.n_keys = a.n = 0;
 	for (k = first_key(p, &items); k; k = next_key(p, &items))
 		add_key(k, &a);
 	subtract_slots(p, &a);

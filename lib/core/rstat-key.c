@@ -171,9 +171,12 @@ static int read_cell(struct rstat_key *k, const struct segment_cells *c, uint32_
 
 /* ------------------------------------------------------------------ marks */
 
+/* Its group's is looked at first: it lies with those of many keys, and so in the cache. Where it is not
+ * set nobody has finished marking the key. */
 static bool clear_key_mark(const struct segment_cells *c, uint32_t cpu, enum segment_mark which)
 {
-	return rstat_clear_mark(segment_key_marks(c, cpu, which) + c->index);
+	return rstat_is_marked(segment_group_marks(c, cpu, which) + c->index / SEGMENT_GROUP) &&
+		rstat_clear_mark(segment_key_marks(c, cpu, which) + c->index);
 }
 
 /* So that the next look sees it again. */

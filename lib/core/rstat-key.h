@@ -24,6 +24,24 @@ static inline bool rstat_is_marked(const _Atomic uint8_t *mark)
 	return atomic_load_explicit(mark, memory_order_relaxed);
 }
 
+/* The first mark from i on that is set; `end`: none is. Eight at a time, where they lie so: most are
+ * not. */
+static inline uint32_t rstat_next_mark(const _Atomic uint8_t *marks, uint32_t i, uint32_t end)
+{
+	typedef const uint64_t __attribute__((may_alias)) eight;
+
+	while (i < end && !rstat_is_marked(&marks[i])) {
+		const void *at = &marks[i];
+
+		if ((uintptr_t)at % sizeof(eight) == 0 && end - i >= sizeof(eight) &&
+			__atomic_load_n((eight *)at, __ATOMIC_RELAXED) == 0)
+			i += sizeof(eight);
+		else
+			i++;
+	}
+	return i;
+}
+
 /* Before it looks at what is below: the fence keeps both in that order, as the client's stores are. */
 static inline bool rstat_clear_mark(_Atomic uint8_t *mark)
 {

@@ -32,16 +32,14 @@ static int look_at_group(struct rstat *r, struct segment_cells *c, uint32_t firs
 	enum segment_mark which, const struct pool *root)
 {
 	_Atomic uint8_t *marks = segment_key_marks(c, cpu, which);
-	uint32_t base = c->index;
+	uint32_t base = c->index, end = base + SEGMENT_GROUP;
 	bool left = false;
 	int ret = 0;
 
-	for (uint32_t i = base; i < base + SEGMENT_GROUP; i++) {
+	for (uint32_t i = base; (i = rstat_next_mark(marks, i, end)) < end; i++) {
 		struct rstat_key *k;
 		int e;
 
-		if (!rstat_is_marked(&marks[i]))
-			continue;
 		k = find(r, first + i);
 		if (k && !pool_is_below(k->pool, root)) {
 			left = true;
@@ -66,13 +64,13 @@ static int look_at_block(struct rstat *r, uint32_t extent, uint32_t cpu, enum se
 	uint32_t first = SEGMENT_FIRST_KEYS * ((1U << (extent - 1)) - 1) + 1;
 	struct segment_cells c = segment_cells(r->segment, first);
 	_Atomic uint8_t *groups = segment_group_marks(&c, cpu, which);
+	uint32_t n = c.n / SEGMENT_GROUP;
 	int ret = 0;
 
-	for (uint32_t g = 0; g < c.n / SEGMENT_GROUP; g++) {
+	for (uint32_t g = 0; (g = rstat_next_mark(groups, g, n)) < n; g++) {
 		int e;
 
-		if (!rstat_clear_mark(&groups[g]))
-			continue;
+		rstat_clear_mark(&groups[g]);
 		c.index = g * SEGMENT_GROUP;
 		e = look_at_group(r, &c, first, cpu, which, root);
 		ret = ret < 0 || e == 0 ? ret : e;
