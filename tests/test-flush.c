@@ -783,20 +783,24 @@ static void test_sums(void **state _unused_)
 	}
 	while (atomic_load(&crew->ready) < ELEMENTS(parts) && crew->wrong == 0)
 		usleep(1000);
-	for (unsigned i = 0; i < 2000; i++) {
-		uint64_t sums[ELEMENTS(keys)] = {0}, held = 0;
-		char *whole;
+	for (unsigned same = 0; same < 1000;) {
+		uint64_t sums[ELEMENTS(keys)] = {0};
+		char *whole, *again;
 
 		assert_int_equal(tally_get(tally, "/s", "memory.stat", TALLY_EXACT, &whole), 0);
 		for (unsigned part = 0; part < ELEMENTS(parts); part++)
 			for (unsigned k = 0; k < ELEMENTS(keys); k++)
 				sums[k] += value(parts[part], keys[k], TALLY_CACHED);
-		for (unsigned k = 0; k < ELEMENTS(keys); k++)
-			assert_int_equal(value_in(whole, keys[k]), sums[k]);
+		assert_int_equal(tally_get(tally, "/s", "memory.stat", TALLY_CACHED, &again), 0);
+		/* The daemon looks at credit for itself, now and then. */
+		if (strcmp(whole, again) == 0) {
+			for (unsigned k = 0; k < ELEMENTS(keys); k++)
+				assert_int_equal(value_in(whole, keys[k]), sums[k]);
+			same++;
+		}
 		free(whole);
-		for (unsigned part = 0; part < ELEMENTS(parts); part++)
-			held += current(parts[part], TALLY_CACHED);
-		assert_int_equal(current("/s", TALLY_CACHED), held);
+		free(again);
+		assert_int_equal(crew->wrong, 0);
 	}
 	atomic_store(&crew->stop, true);
 	for (unsigned i = 0; i < ELEMENTS(jobs); i++)
