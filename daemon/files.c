@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attachment.h"
+#include "core/place.h"
 #include "core/statfmt.h"
 #include "drain.h"
 #include "export.h"
@@ -254,6 +255,7 @@ void files_write(
 	}
 	r = statfmt_write(p, name, value);
 	if (r == 0) {
+		place_publish_pool(p, 0);
 		drain_above_limits(s->manager->drain, p);
 		queue_kick(s->manager);
 	}

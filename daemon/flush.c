@@ -36,8 +36,7 @@ int flush_pool(struct flush *f, struct pool *p, bool moved)
 	if (moved)
 		place_clear_pending(p);
 	r = look(f, p, moved);
-	if (moved)
-		place_publish_pool(p, now);
+	place_publish_pool(p, now);
 	return r;
 }
 

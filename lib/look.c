@@ -13,14 +13,12 @@
 
 int look_at(struct embedded *e, struct pool *root, bool moved)
 {
-	uint64_t now;
+	uint64_t now = engine_now();
 	int r;
 
-	if (!moved)
-		return rstat_look(&e->rstats, root, false);
-	now = engine_now();
-	place_clear_pending(root);
-	r = rstat_look(&e->rstats, root, true);
+	if (moved)
+		place_clear_pending(root);
+	r = rstat_look(&e->rstats, root, moved);
 	place_publish_pool(root, now);
 	return r;
 }
@@ -111,8 +109,10 @@ int look_write(struct embedded *e, struct pool *p, const char *file, const char 
 	const struct command *c = find_command(file);
 	int r = c ? c->run(e, p) : statfmt_write(p, file, value);
 
-	if (r >= 0 && !c)
+	if (r >= 0 && !c) {
+		place_publish_pool(p, 0);
 		idle_drain_above_limit(e, p);
+	}
 	if (r >= 0)
 		engine_kick(e);
 	return r;

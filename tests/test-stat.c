@@ -649,6 +649,40 @@ static void test_usage_of_pool(void **state _unused_)
 	tally_uncharge(pool, 1 << 20);
 }
 
+/* A grant, and a limit that is set, are seen without a look. */
+static void test_usage_headroom(void **state _unused_)
+{
+	skip_if_not_begun();
+	assert_int_equal(tally_set(t, PARENT, "memory.max", "64M"), 0);
+	assert_int_equal(usage().limit, UINT64_MAX);
+	assert_int_equal(usage().headroom, 64 << 20);
+	assert_int_equal(tally_charge(pool, 32 << 20), 0);
+	assert_in_range(usage().headroom, 1, 32 << 20);
+	assert_int_equal(tally_set(t, POOL, "memory.max", "40M"), 0);
+	assert_int_equal(usage().limit, 40 << 20);
+	assert_in_range(usage().headroom, 1, 8 << 20);
+	assert_int_equal(tally_set(t, POOL, "memory.max", "max"), 0);
+	assert_int_equal(tally_set(t, PARENT, "memory.max", "max"), 0);
+	assert_int_equal(usage().headroom, UINT64_MAX);
+	tally_uncharge(pool, 32 << 20);
+}
+
+/* What a read shows is what the figures beside it are from then on, whether it flushed or not. */
+static void test_usage_after_read(void **state _unused_)
+{
+	char *text;
+
+	skip_if_not_begun();
+	assert_int_equal(tally_get(t, POOL, "memory.current", TALLY_EXACT, &text), 0);
+	free(text);
+	assert_int_equal(tally_charge(pool, 1 << 20), 0);
+	assert_int_equal(tally_get(t, POOL, "memory.current", 0, &text), 0);
+	assert_string_equal(text, "1048576\n");
+	free(text);
+	assert_int_equal(usage().current, 1 << 20);
+	tally_uncharge(pool, 1 << 20);
+}
+
 static void test_usage_sizes(void **state _unused_)
 {
 	struct {
@@ -742,6 +776,8 @@ int main(void)
 		TEST(test_usage_held),
 		TEST(test_usage_forced),
 		TEST(test_usage_of_pool),
+		TEST(test_usage_headroom),
+		TEST(test_usage_after_read),
 		TEST(test_usage_sizes),
 		TEST(test_usage_while_drained),
 	};

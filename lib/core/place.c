@@ -219,7 +219,7 @@ static void publish(const struct rstat_place *place, uint64_t looked_usec)
 
 void place_publish(const struct rstat_place *place)
 {
-	if (place)
+	for (; place; place = place->above)
 		publish(place, 0);
 }
 

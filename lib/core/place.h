@@ -49,9 +49,9 @@ void place_each_pending(
 void place_clear_pending(struct pool *p);
 void place_clear_all_pending(struct rstat_host *h);
 
-/* Writes the figures of a place, as of the last look. NULL is fine. */
+/* Writes the figures of a place and of those above it, as of the last look. NULL is fine. */
 void place_publish(const struct rstat_place *place);
-/* The same for all places of a pool that was looked at, at that time. */
+/* The same for all places of a pool alone, that was looked at, at that time; 0: it was not. */
 void place_publish_pool(struct pool *p, uint64_t now_usec);
 /* All places, after a look at the whole tree. */
 void place_publish_all(struct rstat_host *h, uint64_t now_usec);
