@@ -212,8 +212,10 @@ int error_get(const struct invocation *inv, const char *path, const char *file, 
 				"%s: '%s' cannot be read; it can only be written", path, file);
 		return error_plain(inv, path, -EPERM);
 	case ENOSPC:
-		return error_line(
-			STATUS_ERROR, "%s: tallyd has no room for it; see the log of tallyd", path);
+		return error_line(STATUS_ERROR,
+			"%s: the file system of tallyd's runtime directory is full; make room "
+			"there",
+			path);
 	default:
 		if (file && asprintf(&subject, "%s: %s", path, ERROR_CUT(file)) < 0)
 			subject = NULL;

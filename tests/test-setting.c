@@ -225,6 +225,10 @@ static void test_export(void **state)
 
 	refuse(f, "daemon", "export", "*", "begins with '/'");
 	refuse(f, "daemon", "export", "/* # all", "not with ' #'");
+	/* What no path can match. */
+	refuse(f, "daemon", "export", "/a/", "does not end with it");
+	refuse(f, "daemon", "export", "/a//b", "such as /a");
+	accept(f, "daemon", "export", "/");
 }
 
 static void test_export_files(void **state)

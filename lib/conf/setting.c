@@ -206,6 +206,14 @@ static int add_to_list(char ***list, size_t *n, const char *text, size_t size)
 	return 0;
 }
 
+/* No path of a pool but the root's ends with '/', and none has an empty part. */
+static bool may_match(const char *pattern)
+{
+	size_t n = strlen(pattern);
+
+	return *pattern == '/' && (n == 1 || pattern[n - 1] != '/') && !strstr(pattern, "//");
+}
+
 /* The patterns of one file together override those of the files before. An empty value behind them
  * would throw away what stands right above it. */
 static int set_export(struct setting *s, const struct key *k _unused_, const char *value)
@@ -216,7 +224,7 @@ static int set_export(struct setting *s, const struct key *k _unused_, const cha
 		clear_list(&c->export, &c->n_export);
 	if (*value == '\0')
 		return s->again ? -EINVAL : 0;
-	if (*value != '/' || find_hash(value))
+	if (!may_match(value) || find_hash(value))
 		return -EINVAL;
 	return add_to_list(&c->export, &c->n_export, value, strlen(value));
 }
@@ -335,8 +343,8 @@ static const struct key keys[] = {
 	{
 		.kind = SECTION_DAEMON,
 		.name = "export",
-		.wants = "a pattern of pool paths, which begins with '/', or, before any pattern, "
-			 "nothing",
+		.wants = "a pattern of pool paths, which begins with '/' and does not end with it, "
+			 "such as /a or /a/*, or, before any pattern, nothing",
 		.set = set_export,
 		.repeatable = true,
 	},
