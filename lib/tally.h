@@ -63,15 +63,17 @@ struct tally_options {
  *
  * "embedded:" is the same engine inside this process, with pools, limits, items and files of its own
  * that no other process sees: no daemon, no socket, no thread. Two opens are two engines. `config`
- * names a file in the format of tallyd.conf(5), of which the [stat] and [pool] sections and `batch`
- * count; `tallyd --check-config --config FILE` tells what is wrong with one.
+ * names a file in the format of tallyd.conf(5), of which the [stat] and [pool] sections, `batch`,
+ * `batch_max`, `flush_interval` and `flush_threshold` count; `tallyd --check-config --config FILE`
+ * tells what is wrong with one.
  *
  * $TALLY_PERCPU is "rseq" or "atomic" to force the kind of per-CPU operation; else it is the faster
  * one that thread, kernel and daemon can do.
  *
  * -ENOTCONN: no daemon there; -EACCES: the socket may not be used by this user; -EPERM: the daemon
  * does not let this user in; -ETIMEDOUT: it does not answer; -EPROTO: it speaks another version;
- * -EINVAL: bad address, flags, configuration or $TALLY_PERCPU; -ENOENT: no such configuration;
+ * -EINVAL: bad address, flags, configuration or $TALLY_PERCPU; -ENOENT: no such configuration, or
+ * what else hinders reading it (-EACCES, -EISDIR, …);
  * -EOPNOTSUPP: TALLY_FAIL_OPEN, and sequences that were forced and are not to be had; -EMFILE,
  * -ENFILE, -ENOMEM.
  */
@@ -206,6 +208,10 @@ int tally_item_define(
  * against stat.<item>.max. What a process moved in gauges goes back when it detaches or ends; events
  * that it counted stay. An unknown item does nothing. Async-signal-safe; allocates nothing.
  *
+ * An attachment moves a gauge by less than 2^43 up or down in all, on each memory node; what is beyond
+ * is lost. So is what it counts of an event on one CPU between two looks of the daemon, if that is 2^43
+ * or more.
+ *
  * It never waits; so over a daemon what an attachment moves of an item before the daemon has answered
  * to its first call is kept in the process, until a later call of this function for the item or of any
  * that waits for the daemon. A look by tally_get() of the same session has all of it, and an event's
@@ -218,16 +224,18 @@ struct tally_usage {
 	uint64_t current; /* bytes held in the pool's subtree, as memory.current shows them */
 	uint64_t peak;    /* the highest that held and idle credit together have been there */
 	uint64_t limit;   /* memory.max of the pool; UINT64_MAX: none */
-	uint64_t
-		headroom; /* the least that is left below a limit, of the pool and of all above it */
-	uint64_t
-		age_usec; /* all but `held` are as they were so long ago; at most two flush intervals */
+	/* the least that is left below a limit, of the pool and of all above it; UINT64_MAX: no limit */
+	uint64_t headroom;
+	/* `current` is as it was so long ago, the others are no older */
+	uint64_t age_usec;
 };
 
 /*
- * What the pool has, from memory that is shared with the daemon: no message, no text. Figures are
- * published at this process's grants and returns and at the periodic flush; with "embedded:" at reads
- * and at charges that miss. Bytes of *ret beyond what this library knows are set to 0.
+ * What the pool has, from memory that is shared with the daemon: no message, no text. `peak`, `limit`
+ * and `headroom` are published at this process's grants and returns, and when a limit is set; all of
+ * it at reads of the pool's figures and at the periodic flush, so that age_usec is at most two flush
+ * intervals while the daemon runs. When it is gone, and with "embedded:", where reads alone publish
+ * `current`, it grows. Bytes of *ret beyond what this library knows are set to 0.
  * Async-signal-safe. -ECHILD; -ENODEV: detached or closed; -EINVAL: no place for it; -EAGAIN: they were being written
  * at every one of several attempts.
  */
