@@ -36,7 +36,8 @@ int flush_pool(struct flush *f, struct pool *p, bool moved)
 	if (moved)
 		place_clear_pending(p);
 	r = look(f, p, moved);
-	place_publish_pool(p, now);
+	/* Of what is moved nothing new is known otherwise, so it gets no younger. */
+	place_publish_pool(p, moved ? now : 0);
 	return r;
 }
 

@@ -13,12 +13,13 @@
 
 int look_at(struct embedded *e, struct pool *root, bool moved)
 {
-	uint64_t now = engine_now();
+	uint64_t now = moved ? engine_now() : 0;
 	int r;
 
 	if (moved)
 		place_clear_pending(root);
 	r = rstat_look(&e->rstats, root, moved);
+	/* Of what is moved nothing new is known otherwise, so it gets no younger. */
 	place_publish_pool(root, now);
 	return r;
 }
