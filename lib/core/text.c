@@ -96,7 +96,7 @@ void text_add(struct text *t, const char *string)
 {
 	size_t n = strlen(string);
 
-	if (need(t, n))
+	if (n > 0 && need(t, n))
 		put(t, string, n);
 }
 
