@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * marks.pml - how a look finds what tally_stat_add() has moved (ARCHITECTURE.md, lib/core/segment.h, lib/core/rstat.c): client
+ * marks.pml - how a look finds what tally_stat_add() has moved (ARCHITECTURE.md, lib/core/segment.h, rstat.c, rstat-key.c): client
  * threads on CPUs of their own store a value, then marks; one flusher follows the marks and clears them.  Two keys, key k in subtree k,
  * in one group, or in two groups of one extent.  Each CPU has a store buffer: what it stored is seen by others later, in order, and by
  * itself at once.  That is x86; on AArch64 the client's stores are in order because they are releases, and the flusher's because a
@@ -195,7 +195,7 @@ active proctype others() {
 }
 #endif
 
-/* ------------------------------------------------------------------ the flusher: lib/core/rstat.c */
+/* ------------------------------------------------------------------ the flusher: lib/core/rstat.c, rstat-key.c */
 byte fails = FAILS;
 
 #ifdef HARM
@@ -233,6 +233,12 @@ inline look_key(k) {
     clear_mark(KEY(k), 3);
     if :: m -> read_cell(k) :: else fi
 #endif
+}
+
+/* The group's mark is only looked at, and stays. */
+inline look_pool() {
+    load(FLUSHER, GROUP(GROUP_OF(s)), m);
+    if :: m -> look_key(s) :: else fi
 }
 
 inline look_group(g) {
@@ -315,7 +321,7 @@ active proctype flusher() {
         load(FLUSHER, TOUCHED, m)                /* never cleared: loaded later it only finds more */
        }
        if
-       :: m -> look_key(s)                       /* by pools */
+       :: m -> look_pool()                       /* by pools */
        :: m -> look_marks()                      /* by marks */
        :: !m
        fi;
