@@ -281,9 +281,12 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 
 void key_open(struct client_key *k, uint64_t attachment)
 {
-	k->words = segment_key(&k->tally->segment, k->number);
-	k->figures = segment_figures(&k->tally->segment, k->number);
-	k->spot = segment_spot(&k->tally->segment, k->number);
+	/* Once: whoever evicts the key of an attachment before this one may be reading them. */
+	if (!k->words) {
+		k->figures = segment_figures(&k->tally->segment, k->number);
+		k->spot = segment_spot(&k->tally->segment, k->number);
+		k->words = segment_key(&k->tally->segment, k->number);
+	}
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		atomic_store(&k->lane[lane].record, make_record(0, KEY_IDLE));
 		TALLY_STEP();

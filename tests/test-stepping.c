@@ -428,9 +428,9 @@ static void test_killed(void **state)
 	struct harness h;
 	unsigned long step = 1;
 
-	setenv("TALLY_PERCPU", kind, 1);
 	if (strcmp(kind, "rseq") == 0 && !percpu_has_rseq())
 		skip_without_sequences();
+	setenv("TALLY_PERCPU", kind, 1);
 	harness_start(&h, config);
 	begin(&b, &h);
 	assert_undisturbed(&b);
