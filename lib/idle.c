@@ -181,6 +181,15 @@ void idle_trim(struct engine_attachment *a)
 		engine_kick(a->engine);
 }
 
+void idle_trim_listed(struct embedded *e)
+{
+	struct rstat_key *k;
+
+	e->tidied_usec = engine_now();
+	TAILQ_FOREACH (k, &e->rstats.idle, idle_entry)
+		idle_trim(container_of(k, struct engine_key, stat)->attachment);
+}
+
 void idle_tidy(struct embedded *e)
 {
 	uint64_t now = engine_now();

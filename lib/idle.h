@@ -23,7 +23,11 @@ void idle_drain_above_limit(struct embedded *e, struct pool *pool);
 /* The doorbell: reserves above their mark go back down to what one request brings. */
 void idle_trim(struct engine_attachment *a);
 
-/* Once a `flush_interval`: doorbells that were lost, and what was charged by force. */
+/* After a look at the whole tree, which has counted in what was charged by force: reserves of those keys
+ * that have idle credit. It does for idle_tidy(), and costs nothing for keys at rest. */
+void idle_trim_listed(struct embedded *e);
+
+/* Once a `flush_interval`, where there was no such look, which may need memory: doorbells that were lost, and what was charged by force. */
 void idle_tidy(struct embedded *e);
 
 /* Begins a collection of keys if free ones are short and enough wait to be collected, or takes the

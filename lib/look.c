@@ -29,11 +29,11 @@ static int look_at_all(struct embedded *e)
 {
 	int r;
 
-	idle_tidy(e);
 	e->flushed_usec = engine_now();
 	place_clear_all_pending(&e->rstats);
 	r = rstat_look(&e->rstats, e->tree->root, true);
 	place_publish_all(&e->rstats, e->flushed_usec);
+	idle_trim_listed(e);
 	return r;
 }
 
