@@ -1333,6 +1333,16 @@ static int current_is_seen(void *userdata)
 		strcmp(b->text, "5000\n") == 0;
 }
 
+/* As a client does, which tells of what it has changed. */
+static void force(struct box *b, uint32_t key, uint64_t bytes)
+{
+	struct segment_spot spot = segment_spot(&b->segment, key);
+
+	atomic_fetch_add(&segment_key(&b->segment, key)->force, bytes);
+	segment_mark(&spot, spot.cell, segment_page(&b->segment, 0), SEGMENT_CREDIT);
+	atomic_store(&segment_header(&b->segment)->touched[0], 1);
+}
+
 /* A read does what the daemon does now and then. */
 static void test_late_reads(void **state _unused_)
 {
@@ -1341,9 +1351,9 @@ static void test_late_reads(void **state _unused_)
 
 	open_box(b, "[daemon]\nflush_interval = 100ms\n", PERCPU_ATOMIC);
 	key = attach(b, "/a");
-	atomic_fetch_add(&segment_key(&b->segment, key)->force, 4096);
+	force(b, key, 4096);
 	assert_true(harness_wait(force_is_seen, b, HARNESS_PATIENCE_MS));
-	atomic_fetch_add(&segment_key(&b->segment, key)->force, 904);
+	force(b, key, 904);
 	assert_true(harness_wait(current_is_seen, b, HARNESS_PATIENCE_MS));
 	close_box(b);
 }
