@@ -170,8 +170,7 @@ static void notice_overdraft(struct attachment *a, uint64_t dropped)
 
 	rstat_scan(&a->session->rstat);
 	TAILQ_FOREACH (k, &a->keys, entry) {
-		word w = atomic_load(&key_words(k)->reserve);
-		uint64_t more = k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
+		uint64_t more = rstat_key_in_words(&k->stat);
 
 		row_fold(k);
 		idle = idle > WORD_BYTES_MAX ? idle : idle + more;

@@ -18,17 +18,10 @@ struct decay {
 	struct drain_wait *wait; /* NULL: no drain of idle credit is on its way */
 };
 
-static uint64_t idle_of(const struct key *k)
-{
-	word w = atomic_load(&key_words(k)->reserve);
-
-	return k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
-}
-
 /* Returns whether the key's credit is to be drained. */
 static bool look_at(struct key *k)
 {
-	uint64_t idle = idle_of(k);
+	uint64_t idle = rstat_key_in_words(&k->stat);
 	bool same = idle > 0 && idle == k->idle_seen && k->batch.last_usec == k->miss_seen;
 
 	k->idle_looks = same ? k->idle_looks + 1 : 0;

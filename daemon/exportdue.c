@@ -32,7 +32,7 @@ static void ask(struct pool *p, void *userdata)
 	if (p->export.state != EXPORTSET_IN || p->export.asked == d->looks)
 		return;
 	p->export.asked = d->looks;
-	if (place_pending(p) <= p->threshold || !need_room(d))
+	if (!place_is_due(p) || !need_room(d))
 		return;
 	p->export.over = true;
 	d->pools[d->n++] = p;

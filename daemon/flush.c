@@ -17,27 +17,14 @@ struct flush {
 	uint64_t last_usec; /* of the whole tree */
 };
 
-static int look(struct flush *f, struct pool *root, bool moved)
-{
-	struct manager *m = f->manager;
-	uint64_t begin = manager_now();
-	int r = rstat_look(&m->rstats, root, moved);
-
-	m->stats.flush_usec += manager_now() - begin;
-	m->stats.flushes += moved;
-	return r;
-}
-
 int flush_pool(struct flush *f, struct pool *p, bool moved)
 {
+	struct manager *m = f->manager;
 	uint64_t now = manager_now();
-	int r;
+	int r = place_flush(&m->rstats, p, moved, now);
 
-	if (moved)
-		place_clear_pending(p);
-	r = look(f, p, moved);
-	/* Of what is moved nothing new is known otherwise, so it gets no younger. */
-	place_publish_pool(p, moved ? now : 0);
+	m->stats.flush_usec += manager_now() - now;
+	m->stats.flushes += moved;
 	return r;
 }
 
@@ -46,9 +33,9 @@ static void flush_all(struct flush *f)
 	struct manager *m = f->manager;
 
 	f->last_usec = manager_now();
-	place_clear_all_pending(&m->rstats);
-	look(f, m->tree->root, true);
-	place_publish_all(&m->rstats, f->last_usec);
+	place_flush_all(&m->rstats, f->last_usec);
+	m->stats.flush_usec += manager_now() - f->last_usec;
+	m->stats.flushes++;
 }
 
 int flush_for_read(struct flush *f, struct pool *p, const char *file, uint64_t flags)
@@ -63,8 +50,7 @@ int flush_for_read(struct flush *f, struct pool *p, const char *file, uint64_t f
 		f->manager->stats.unflushed_reads++;
 		return 0;
 	}
-	moved = (flags & (WIRE_GET_EXACT | WIRE_GET_RATELIMITED)) ||
-		place_pending(p) > p->threshold;
+	moved = (flags & (WIRE_GET_EXACT | WIRE_GET_RATELIMITED)) || place_is_due(p);
 	if (!moved)
 		f->manager->stats.unflushed_reads++;
 	return flush_pool(f, p, moved);

@@ -146,11 +146,6 @@ static bool on_forget(struct session *s, const union message_buffer *m, const ch
 	return true;
 }
 
-static bool is_item(const struct item_table *items, uint32_t item, bool for_stat)
-{
-	return item > 0 && item <= items->n && (for_stat || items->items[item].type == ITEM_GAUGE);
-}
-
 static bool on_key(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	struct wire_key_is like = {.h.cookie = m->h.cookie,
@@ -167,7 +162,7 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 		return false;
 	if (!a || a->state != ATTACHMENT_LIVE)
 		r = -ENODEV;
-	else if (!is_item(&s->manager->items, m->key.item, m->key.flags & WIRE_KEY_STAT))
+	else if (!item_may_have_key(&s->manager->items, m->key.item, m->key.flags & WIRE_KEY_STAT))
 		r = -EINVAL;
 	else
 		r = attachment_key(a, m->key.item, &k, &extent);

@@ -174,8 +174,7 @@ static uint64_t extra_for(struct key *k, uint64_t need, uint64_t room)
 /* Nothing is charged with such a key. */
 static bool is_event(const struct key *k)
 {
-	return k->item != 0 &&
-		k->attachment->session->manager->items.items[k->item].type == ITEM_EVENT;
+	return item_is_event(&k->attachment->session->manager->items, k->item);
 }
 
 void request_ahead(struct session *s, const struct wire_ahead *m)

@@ -125,13 +125,6 @@ void credit_fold(struct engine_key *k)
 		set_granted(k, k->granted);
 }
 
-void credit_count_overdraft(struct engine_attachment *a, uint64_t bytes)
-{
-	if (bytes == 0)
-		return;
-	pool_count_overdraft(a->pool, bytes);
-}
-
 uint64_t credit_return(struct engine_key *k, uint64_t bytes)
 {
 	uint64_t back;
@@ -142,7 +135,7 @@ uint64_t credit_return(struct engine_key *k, uint64_t bytes)
 	set_granted(k, k->granted - back);
 	uncharge(k, back);
 	show_counters(k);
-	credit_count_overdraft(k->attachment, bytes - back);
+	pool_count_overdraft(k->attachment->pool, bytes - back);
 	return back;
 }
 

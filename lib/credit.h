@@ -43,6 +43,3 @@ uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave);
 
 /* All of it goes back; the key is no longer live. */
 void credit_give_back(struct engine_key *k);
-
-/* Counts credit of the attachment that came back and had never been granted. */
-void credit_count_overdraft(struct engine_attachment *a, uint64_t bytes);

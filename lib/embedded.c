@@ -146,11 +146,6 @@ static int on_attach(struct embedded *e, const void *message, const char *const 
 	return 0;
 }
 
-static bool is_item(const struct item_table *items, uint32_t item, bool for_stat)
-{
-	return item > 0 && item <= items->n && (for_stat || items->items[item].type == ITEM_GAUGE);
-}
-
 static int on_key(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_key *m = message;
@@ -168,7 +163,7 @@ static int on_key(struct embedded *e, const void *message, const char *const *st
 		return -EPROTO;
 	if (!a || a->state != ENGINE_LIVE)
 		r = -ENODEV;
-	else if (!is_item(&e->items, m->item, m->flags & WIRE_KEY_STAT))
+	else if (!item_may_have_key(&e->items, m->item, m->flags & WIRE_KEY_STAT))
 		r = -EINVAL;
 	else
 		r = find_key(a, m->item, &k, &extent);
@@ -206,7 +201,7 @@ static void detach(struct engine_attachment *a, uint64_t dropped)
 	struct engine_key *k;
 
 	grant_drop(a);
-	credit_count_overdraft(a, idle_excess(a, dropped));
+	pool_count_overdraft(a->pool, idle_excess(a, dropped));
 	TAILQ_FOREACH (k, &a->keys, entry)
 		credit_give_back(k);
 	engine_leave(a);

@@ -21,12 +21,22 @@
 #include "core/util.h"
 #include "credit.h"
 
-uint64_t engine_now(void)
+static uint64_t now_by(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+uint64_t engine_now(void)
+{
+	return now_by(CLOCK_MONOTONIC);
+}
+
+uint64_t engine_now_about(void)
+{
+	return now_by(CLOCK_MONOTONIC_COARSE);
 }
 
 /* ------------------------------------------------------------------ waiting */

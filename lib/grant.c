@@ -321,7 +321,7 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 	k = engine_find_key(e, m->key, m->attachment);
 	if (!k || was_answered(k, m))
 		return 0;
-	if (k->item != 0 && e->items.items[k->item].type != ITEM_GAUGE)
+	if (item_is_event(&e->items, k->item))
 		return -EPROTO;
 	if (k->waiting[m->lane])
 		return k->waiting[m->lane]->seq == m->seq ? 0 : -EPROTO;

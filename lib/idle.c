@@ -49,13 +49,6 @@ static uint64_t change_slots(
 
 /* ------------------------------------------------------------------ looking */
 
-static uint64_t in_words(const struct engine_key *k)
-{
-	word w = atomic_load(&engine_words(k)->reserve);
-
-	return k->stat.slots + (word_key(w) == k->number ? word_bytes(w) : 0);
-}
-
 uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped)
 {
 	uint64_t idle = dropped, granted = 0;
@@ -64,7 +57,7 @@ uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped)
 	rstat_scan(&a->engine->rstat);
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		if (idle <= WORD_BYTES_MAX)
-			idle += in_words(k);
+			idle += rstat_key_in_words(&k->stat);
 		/* After the words were looked at: some of it may have been charged by force. */
 		credit_fold(k);
 		granted += k->granted;

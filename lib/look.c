@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/statfmt.h"
 #include "core/util.h"
@@ -13,15 +12,7 @@
 
 int look_at(struct embedded *e, struct pool *root, bool moved)
 {
-	uint64_t now = moved ? engine_now() : 0;
-	int r;
-
-	if (moved)
-		place_clear_pending(root);
-	r = rstat_look(&e->rstats, root, moved);
-	/* Of what is moved nothing new is known otherwise, so it gets no younger. */
-	place_publish_pool(root, now);
-	return r;
+	return place_flush(&e->rstats, root, moved, moved ? engine_now() : 0);
 }
 
 /* What the daemon does by a timer. */
@@ -30,9 +21,7 @@ static int look_at_all(struct embedded *e)
 	int r;
 
 	e->flushed_usec = engine_now();
-	place_clear_all_pending(&e->rstats);
-	r = rstat_look(&e->rstats, e->tree->root, true);
-	place_publish_all(&e->rstats, e->flushed_usec);
+	r = place_flush_all(&e->rstats, e->flushed_usec);
 	idle_trim_listed(e);
 	return r;
 }
@@ -68,14 +57,10 @@ static const struct command *find_command(const char *file)
 	return NULL;
 }
 
-/* To a few milliseconds, which costs a third of what the exact time does. */
 static uint64_t age_of_flush(const struct embedded *e)
 {
-	struct timespec t;
-	uint64_t now;
+	uint64_t now = engine_now_about();
 
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 	return now > e->flushed_usec ? now - e->flushed_usec : 0;
 }
 
@@ -95,7 +80,7 @@ static int look_for_read(struct embedded *e, struct pool *p, const char *file, u
 		return look_at_all(e);
 	if ((flags & WIRE_GET_RATELIMITED) || !statfmt_shows_figures(file))
 		return 0;
-	return look_at(e, p, (flags & WIRE_GET_EXACT) || place_pending(p) > p->threshold);
+	return look_at(e, p, (flags & WIRE_GET_EXACT) || place_is_due(p));
 }
 
 int look_read(struct embedded *e, struct pool *p, const char *file, uint64_t flags, char **ret_text)

@@ -7,6 +7,7 @@
  * in shared memory carry it.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ITEM_MAX 64      /* items in a table; numbers 1..ITEM_MAX, 0 is "none" */
@@ -39,6 +40,18 @@ int item_define(struct item_table *t, const char *name, enum item_type type, con
 
 /* -ENOENT when there is none. */
 int item_lookup(const struct item_table *t, const char *name, uint32_t *ret);
+
+static inline bool item_is_event(const struct item_table *t, uint32_t item)
+{
+	return item != 0 && t->items[item].type == ITEM_EVENT;
+}
+
+/* Whether an attachment may have a key of it: to charge it must be a gauge, to move it (`stat`) it may
+ * be an event. */
+static inline bool item_may_have_key(const struct item_table *t, uint32_t item, bool stat)
+{
+	return item > 0 && item <= t->n && (stat || !item_is_event(t, item));
+}
 
 /* An update of the item counts as one for each 2^shift of its unit, rounded up: bytes as pages. */
 uint32_t item_shift(const struct item *item);

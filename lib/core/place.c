@@ -120,6 +120,11 @@ uint64_t place_pending(const struct pool *p)
 	return sum;
 }
 
+bool place_is_due(const struct pool *p)
+{
+	return place_pending(p) > p->threshold;
+}
+
 static bool has_pending(const struct rstat *r, uint32_t number)
 {
 	return atomic_load_explicit(
@@ -241,6 +246,30 @@ void place_publish_all(struct rstat_host *h, uint64_t now_usec)
 	TAILQ_FOREACH (r, &h->sessions, entry)
 		atomic_store_explicit(
 			&segment_info(r->segment)->flushed_usec, now_usec, memory_order_release);
+}
+
+/* ------------------------------------------------------------------ flushes */
+
+int place_flush(struct rstat_host *h, struct pool *p, bool moved, uint64_t now_usec)
+{
+	int r;
+
+	if (moved)
+		place_clear_pending(p);
+	r = rstat_look(h, p, moved);
+	/* Of what is moved nothing new is known otherwise, so it gets no younger. */
+	place_publish_pool(p, moved ? now_usec : 0);
+	return r;
+}
+
+int place_flush_all(struct rstat_host *h, uint64_t now_usec)
+{
+	int r;
+
+	place_clear_all_pending(h);
+	r = rstat_look(h, h->tree->root, true);
+	place_publish_all(h, now_usec);
+	return r;
 }
 
 /* ------------------------------------------------------------------ references */

@@ -45,13 +45,24 @@ uint64_t place_pending(const struct pool *p);
 void place_each_pending(
 	struct rstat_host *h, void (*fn)(struct pool *p, void *userdata), void *userdata);
 
-/* They are about to be flushed: the pool's, or those of all pools. */
+/* Whether that is more than a read tolerates that does not ask for exact figures. */
+bool place_is_due(const struct pool *p);
+
+/*
+ * A look at the subtree (rstat_look()) with what goes before and after it: with `moved` its pending
+ * updates are cleared first, so that those that come meanwhile count anew; then the pool's figures are
+ * published. The other is for the whole tree, and all places.
+ */
+int place_flush(struct rstat_host *h, struct pool *p, bool moved, uint64_t now_usec);
+int place_flush_all(struct rstat_host *h, uint64_t now_usec);
+
+/* The parts of that. They are about to be flushed: the pool's, or those of all pools. */
 void place_clear_pending(struct pool *p);
 void place_clear_all_pending(struct rstat_host *h);
-
-/* Writes the figures of a place and of those above it, as of the last look. NULL is fine. */
-void place_publish(const struct rstat_place *place);
-/* The same for all places of a pool alone, that was looked at, at that time; 0: it was not. */
+/* All places of a pool alone, that was looked at, at that time; 0: it was not. */
 void place_publish_pool(struct pool *p, uint64_t now_usec);
 /* All places, after a look at the whole tree. */
 void place_publish_all(struct rstat_host *h, uint64_t now_usec);
+
+/* Writes the figures of a place and of those above it, as of the last look. NULL is fine. */
+void place_publish(const struct rstat_place *place);

@@ -407,7 +407,7 @@ void pool_count_event(struct pool *p, enum pool_event e)
 
 void pool_count_overdraft(struct pool *p, uint64_t bytes)
 {
-	for (; p; p = p->parent) {
+	for (; bytes > 0 && p; p = p->parent) {
 		uint64_t *sum = &p->sum.overdraft;
 
 		if (__builtin_add_overflow(*sum, bytes, sum))

@@ -15,14 +15,9 @@
 
 #define MOVED_MAX ((int64_t)WORD_BYTES_MAX)
 
-static const struct item *item_of(const struct rstat_key *k)
-{
-	return &k->pool->tree->items->items[k->item];
-}
-
 static bool is_event(const struct rstat_key *k)
 {
-	return k->item != 0 && item_of(k)->type == ITEM_EVENT;
+	return item_is_event(k->pool->tree->items, k->item);
 }
 
 static uint32_t node_of(const struct rstat_host *h, uint32_t cpu)
@@ -93,15 +88,20 @@ static int show_credit(struct rstat_key *k, uint64_t held, uint64_t idle)
 	return 0;
 }
 
+uint64_t rstat_key_in_words(const struct rstat_key *k)
+{
+	word w = atomic_load(&segment_key(k->rstat->segment, k->number)->reserve);
+
+	return k->slots + (word_key(w) == k->number ? word_bytes(w) : 0);
+}
+
 int rstat_key_settle(struct rstat_key *k)
 {
-	const struct segment_key *words = segment_key(k->rstat->segment, k->number);
-	word w = atomic_load(&words->reserve);
-	uint64_t granted, unaccepted, idle = k->slots;
+	uint64_t granted, unaccepted, idle = rstat_key_in_words(k);
 	int r;
 
 	k->rstat->host->read(k, &granted, &unaccepted);
-	idle += unaccepted + (word_key(w) == k->number ? word_bytes(w) : 0);
+	idle += unaccepted;
 	idle = idle < granted ? idle : granted;
 	r = show_credit(k, granted - idle, idle);
 	if (r == 0 && k->touched) {

@@ -102,6 +102,9 @@ void rstat_touch(struct rstat_key *k);
  * had at the last time, are touched. What lies there of keys that are not open is nobody's. */
 void rstat_scan(struct rstat *r);
 
+/* What lies idle in the words of the key: in slots, as of the last look at them, and in the reserve now. */
+uint64_t rstat_key_in_words(const struct rstat_key *k);
+
 /* One key, whatever is marked. */
 int rstat_look_key(struct rstat_key *k, bool moved);
 
