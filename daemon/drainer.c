@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The thread and its two queues: batches to do, batches done.
+ * What is done to the words, each on its CPU.
  */
 
 #include "drainer.h"
@@ -13,18 +13,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/util.h"
+
 #define PRIORITY (-20)
 #define GO_TRIES 4
 
-STAILQ_HEAD(batch_list, drainer_batch);
-
 struct drainer {
-	uv_thread_t thread;
-	uv_mutex_t mutex;
-	uv_cond_t work;
-	uv_async_t finished;
-	struct batch_list todo, done;
-	bool stop;
+	struct worker *worker;
 };
 
 static int by_cpu(const void *a, const void *b)
@@ -73,10 +68,12 @@ static void change_there(struct drainer_word *w)
 }
 
 /* A CPU after the other, so that each is gone to once. */
-static void carry_out(struct drainer_batch *b)
+static void carry_out(struct worker_task *t, void *userdata)
 {
+	struct drainer_batch *b = container_of(t, struct drainer_batch, task);
 	const struct drainer_word *lost = NULL;
 
+	(void)userdata;
 	if (b->n > 0)
 		qsort(b->words, b->n, sizeof(*b->words), by_cpu);
 	for (size_t i = 0; i < b->n; i++) {
@@ -92,124 +89,46 @@ static void carry_out(struct drainer_batch *b)
 	}
 }
 
-static void run(void *arg)
+/* Where it is not allowed to, it waits its turn on a busy CPU. */
+static void begin(void)
 {
-	struct drainer *d = arg;
-
-	/* Where it is not allowed to, it waits its turn on a busy CPU. */
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), PRIORITY);
-	uv_mutex_lock(&d->mutex);
-	for (;;) {
-		struct drainer_batch *b;
-
-		while (STAILQ_EMPTY(&d->todo) && !d->stop)
-			uv_cond_wait(&d->work, &d->mutex);
-		b = STAILQ_FIRST(&d->todo);
-		if (!b)
-			break;
-		STAILQ_REMOVE_HEAD(&d->todo, entry);
-		uv_mutex_unlock(&d->mutex);
-
-		carry_out(b);
-
-		uv_mutex_lock(&d->mutex);
-		STAILQ_INSERT_TAIL(&d->done, b, entry);
-		uv_async_send(&d->finished);
-	}
-	uv_mutex_unlock(&d->mutex);
 }
 
-static void on_finished(uv_async_t *async)
+static void done(struct worker_task *t, void *userdata)
 {
-	struct drainer *d = async->data;
+	struct drainer_batch *b = container_of(t, struct drainer_batch, task);
 
-	for (;;) {
-		struct drainer_batch *b;
-
-		uv_mutex_lock(&d->mutex);
-		b = STAILQ_FIRST(&d->done);
-		if (b)
-			STAILQ_REMOVE_HEAD(&d->done, entry);
-		uv_mutex_unlock(&d->mutex);
-		if (!b)
-			return;
-		b->done(b);
-	}
-}
-
-static void on_closed(uv_handle_t *h)
-{
-	struct drainer *d = h->data;
-
-	uv_cond_destroy(&d->work);
-	uv_mutex_destroy(&d->mutex);
-	free(d);
+	(void)userdata;
+	b->done(b);
 }
 
 int drainer_new(uv_loop_t *loop, struct drainer **ret)
 {
+	const struct worker_owner owner = {.begin = begin, .carry_out = carry_out, .done = done};
 	struct drainer *d = calloc(1, sizeof(*d));
-	int r;
+	int r = d ? worker_new(loop, &owner, &d->worker) : -ENOMEM;
 
-	if (!d)
-		return -ENOMEM;
-	STAILQ_INIT(&d->todo);
-	STAILQ_INIT(&d->done);
-	r = uv_mutex_init(&d->mutex);
-	if (r < 0)
-		goto fail;
-	r = uv_cond_init(&d->work);
-	if (r < 0)
-		goto fail_mutex;
-	r = uv_async_init(loop, &d->finished, on_finished);
-	if (r < 0)
-		goto fail_cond;
-	d->finished.data = d;
-	r = uv_thread_create(&d->thread, run, d);
 	if (r < 0) {
-		uv_close((uv_handle_t *)&d->finished, on_closed);
+		free(d);
 		return r;
 	}
 	*ret = d;
 	return 0;
-
-fail_cond:
-	uv_cond_destroy(&d->work);
-fail_mutex:
-	uv_mutex_destroy(&d->mutex);
-fail:
-	free(d);
-	return r;
 }
 
 struct drainer *drainer_free(struct drainer *d)
 {
-	struct drainer_batch *b;
-
 	if (!d)
 		return NULL;
-	uv_mutex_lock(&d->mutex);
-	d->stop = true;
-	uv_cond_signal(&d->work);
-	uv_mutex_unlock(&d->mutex);
-	uv_thread_join(&d->thread);
-	on_finished(&d->finished);
-	/* What comes of that is done here: the thread is gone, and with it the need to hurry. */
-	while ((b = STAILQ_FIRST(&d->todo))) {
-		STAILQ_REMOVE_HEAD(&d->todo, entry);
-		carry_out(b);
-		b->done(b);
-	}
-	uv_close((uv_handle_t *)&d->finished, on_closed);
+	worker_free(d->worker, true);
+	free(d);
 	return NULL;
 }
 
 void drainer_submit(struct drainer *d, struct drainer_batch *b)
 {
-	uv_mutex_lock(&d->mutex);
-	STAILQ_INSERT_TAIL(&d->todo, b, entry);
-	uv_cond_signal(&d->work);
-	uv_mutex_unlock(&d->mutex);
+	worker_submit(d->worker, &b->task);
 }
 
 struct drainer_word *drainer_batch_add(struct drainer_batch *b)

@@ -15,10 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
 #include <uv.h>
 
 #include "core/stock.h"
+#include "worker.h"
 
 enum drainer_op {
 	DRAINER_TAKE,  /* exactly `bytes` of the key, if the parity is as recorded */
@@ -39,7 +39,7 @@ struct drainer_word {
 };
 
 struct drainer_batch {
-	STAILQ_ENTRY(drainer_batch) entry;
+	struct worker_task task;
 	struct drainer_word *words;
 	size_t n, room;
 	void (*done)(struct drainer_batch *b); /* in the loop */

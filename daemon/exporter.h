@@ -16,6 +16,7 @@
 
 #include "exportfile.h"
 #include "rundir.h"
+#include "worker.h"
 
 /* What is to be done for a pool: its files written, or (none) removed with the directory. */
 struct exporter_job {
@@ -32,7 +33,7 @@ struct exporter_job {
 STAILQ_HEAD(exporter_jobs, exporter_job);
 
 struct exporter_batch {
-	STAILQ_ENTRY(exporter_batch) entry;
+	struct worker_task task;
 	struct exporter_jobs jobs;
 	void (*done)(struct exporter_batch *b); /* in the loop */
 	void *userdata;
