@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/itemlimit.h"
+#include "core/limit.h"
 #include "core/value.h"
 #include "drain.h"
 #include "export.h"
@@ -63,23 +64,37 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 	return 0;
 }
 
-/* Of an item, or (0) memory.max. Returns whether it is another one now. */
-static bool set_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
+static void say_set(
+	struct pool *p, const char *file, uint64_t before, uint64_t after, FILE *changes)
 {
-	char path[PATH_MAX_BYTES + 1], before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
-	uint64_t old = itemlimit_read(p, item);
+	char path[PATH_MAX_BYTES + 1], before_text[VALUE_TEXT_MAX], after_text[VALUE_TEXT_MAX];
 
-	if (item == 0)
-		counter_set_max(&p->counter, max);
-	else
-		itemlimit_set(p, item, max);
-	if (old == max)
-		return false;
 	pool_change(p);
-	fprintf(changes, "%s %s%s.max %s -> %s\n", pool_path_into(p, path, sizeof(path)),
-		item ? "stat." : "memory", item ? p->tree->items->items[item].name : "",
-		value_format_limit(old, before), value_format_limit(max, after));
-	return true;
+	fprintf(changes, "%s %s %s -> %s\n", pool_path_into(p, path, sizeof(path)), file,
+		value_format_limit(before, before_text), value_format_limit(after, after_text));
+}
+
+/* Both return whether it is another one now. */
+static bool set_value(struct pool *p, enum limit l, uint64_t value, FILE *changes)
+{
+	uint64_t old = limit_read(p, l);
+
+	limit_set(p, l, value);
+	if (old != value)
+		say_set(p, limit_kinds[l].file, old, value, changes);
+	return old != value;
+}
+
+static bool set_item_max(struct pool *p, uint32_t item, uint64_t max, FILE *changes)
+{
+	uint64_t old = itemlimit_read(p, item);
+	char file[ITEM_NAME_MAX + 16];
+
+	itemlimit_set(p, item, max);
+	snprintf(file, sizeof(file), "stat.%s.max", p->tree->items->items[item].name);
+	if (old != max)
+		say_set(p, file, old, max, changes);
+	return old != max;
 }
 
 static const char *format_threshold(
@@ -108,14 +123,18 @@ static void set_pool(
 {
 	bool changed = false;
 
-	if (!(p->set_at_run & POOL_SET_MAX))
-		changed = set_max(p, 0, section ? section->max : VALUE_MAX, changes);
+	for (unsigned l = 0; l < LIMITS; l++) {
+		uint64_t value = section ? section->values[l] : limit_kinds[l].by_default;
+
+		if (!(p->set_at_run & limit_bit(l)))
+			changed = set_value(p, l, value, changes) || changed;
+	}
 	for (uint32_t item = 1; item <= m->items.n; item++) {
 		const char *name = m->items.items[item].name;
 		uint64_t max = section ? conf_item_max(section, name) : VALUE_MAX;
 
 		if (!(p->items_set_at_run & itemlimit_bit(item)))
-			changed = set_max(p, item, max, changes) || changed;
+			changed = set_item_max(p, item, max, changes) || changed;
 	}
 	if (changed)
 		drain_above_limits(m->drain, p);
@@ -143,7 +162,7 @@ static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
 		int r = pool_find(m->tree, c->pools[i].path, &p);
 
 		if (r == -ENOENT) {
-			r = pool_create_all(m->tree, c->pools[i].path, &p);
+			r = pool_create_configured(m->tree, c->pools[i].path, &p);
 			if (r == 0)
 				fprintf(changes, "%s created\n", c->pools[i].path);
 		}

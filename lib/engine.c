@@ -110,12 +110,13 @@ static int apply_conf(struct embedded *e)
 	pool_set_threshold(e->tree->root, 0, by_default);
 	for (size_t i = 0; i < c->n_pools; i++) {
 		struct pool *p;
-		int r = pool_create_all(e->tree, c->pools[i].path, &p);
+		int r = pool_create_configured(e->tree, c->pools[i].path, &p);
 
 		if (r < 0)
 			return r;
 		p->configured = true;
-		counter_set_max(&p->counter, c->pools[i].max);
+		for (unsigned l = 0; l < LIMITS; l++)
+			limit_set(p, l, c->pools[i].values[l]);
 		pool_set_threshold(p, c->pools[i].flush_threshold, by_default);
 		for (uint32_t item = 1; r >= 0 && item <= e->items.n; item++)
 			r = itemlimit_set(

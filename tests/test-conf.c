@@ -233,10 +233,10 @@ static void test_every_key(void **state)
 	assert_string_equal(c->pools[1].path, "/a/a");
 	assert_string_equal(c->pools[1].name, "a");
 	assert_string_equal(c->pools[1].where, "f:21");
-	assert_int_equal(c->pools[1].max, 1 << 30);
+	assert_int_equal(c->pools[1].values[LIMIT_MAX], 1 << 30);
 	assert_int_equal(c->pools[1].flush_threshold, 4096);
 	assert_string_equal(c->pools[2].path, "/b");
-	assert_true(c->pools[2].max == VALUE_MAX);
+	assert_true(c->pools[2].values[LIMIT_MAX] == VALUE_MAX);
 	assert_int_equal(c->pools[2].flush_threshold, 0);
 	conf_free(c);
 }
@@ -250,7 +250,7 @@ static void test_windows_file(void **state)
 	c = load("f");
 	assert_string_equal(c->pools[0].path, "/a");
 	assert_string_equal(c->pools[0].where, "f:3");
-	assert_int_equal(c->pools[0].max, 5);
+	assert_int_equal(c->pools[0].values[LIMIT_MAX], 5);
 	conf_free(c);
 	refuse_text("\xef\xbb\xbf[poll a]\r\npath = /a\r\n", "f:1: [poll a]: ", "unknown section");
 }
@@ -413,14 +413,14 @@ static void test_override(void **state)
 	assert_int_equal(c->n_pools, 3);
 	assert_string_equal(c->pools[0].path, "/0");
 	assert_string_equal(c->pools[0].name, "b");
-	assert_int_equal(c->pools[0].max, 2);
+	assert_int_equal(c->pools[0].values[LIMIT_MAX], 2);
 	assert_string_equal(c->pools[0].where, "f.d/2.conf:2");
 	assert_string_equal(c->pools[1].path, "/a");
-	assert_int_equal(c->pools[1].max, 3);
+	assert_int_equal(c->pools[1].values[LIMIT_MAX], 3);
 	assert_string_equal(c->pools[1].where, "f:9");
 	assert_string_equal(c->pools[2].path, "/b");
 	assert_string_equal(c->pools[2].name, "c");
-	assert_int_equal(c->pools[2].max, 4);
+	assert_int_equal(c->pools[2].values[LIMIT_MAX], 4);
 	conf_free(c);
 }
 

@@ -76,7 +76,7 @@ static void test_pool(void **state)
 	assert_string_equal(p->name, "a");
 	assert_string_equal(p->where, "f:3");
 	assert_null(p->path);
-	assert_true(p->max == VALUE_MAX);
+	assert_true(p->values[LIMIT_MAX] == VALUE_MAX);
 	assert_int_equal(p->flush_threshold, 0);
 	p = find(c, "pool b", 4, SECTION_POOL);
 	assert_string_equal(p->name, "b");

@@ -308,15 +308,15 @@ static void test_pool(void **state)
 
 	accept(f, "pool a", "memory.max", "1G");
 	p = &f->conf->pools[0];
-	assert_int_equal(p->max, 1 << 30);
+	assert_int_equal(p->values[LIMIT_MAX], 1 << 30);
 	assert_string_equal(p->where, "f:2");
 	accept(f, "pool a", "path", "/a/b#c");
 	assert_string_equal(p->path, "/a/b#c");
 	assert_string_equal(p->where, "f:3");
 	accept(f, "pool a", "memory.max", "max");
-	assert_true(p->max == VALUE_MAX);
+	assert_true(p->values[LIMIT_MAX] == VALUE_MAX);
 	accept(f, "pool a", "memory.max", "0");
-	assert_int_equal(p->max, 0);
+	assert_int_equal(p->values[LIMIT_MAX], 0);
 	accept(f, "pool a", "path", "/");
 	assert_string_equal(p->path, "/");
 	refuse(f, "pool a", "memory.max", "1GB", "the word max");
@@ -330,7 +330,7 @@ static void test_pool(void **state)
 	refuse(f, "pool a", "path", "/a # tenant a", "not with ' #'");
 	refuse(f, "pool a", "path", "/a\t# tenant a", "not with ' #'");
 	assert_string_equal(p->path, "/");
-	assert_int_equal(p->max, 0);
+	assert_int_equal(p->values[LIMIT_MAX], 0);
 }
 
 static void test_limit(void **state)
@@ -349,7 +349,7 @@ static void test_limit(void **state)
 	assert_int_equal(conf_item_max(p, "sock"), 64 << 20);
 	assert_int_equal(conf_item_max(p, "none"), 0);
 	assert_true(conf_item_max(p, "anon") == VALUE_MAX);
-	assert_true(p->max == VALUE_MAX);
+	assert_true(p->values[LIMIT_MAX] == VALUE_MAX);
 	/* another file's value replaces it, and so does another's "max" */
 	accept(f, "pool a", "stat.sock.max", "1M");
 	assert_int_equal(p->n_limits, 2);
@@ -360,8 +360,7 @@ static void test_limit(void **state)
 	refuse(f, "pool a", "stat.sock.max", "1GB", "\"1GB\" is not accepted; it takes bytes");
 	refuse(f, "pool a", "stat.sock.max", "", "the word max");
 	refuse(f, "pool a", "stat.sock.max", "1M # sockets", "not with ' #'");
-	refuse(f, "pool a", "stat.sock.min", "1M",
-		"unknown key; [pool] has: path memory.max stat.ITEM.max");
+	refuse(f, "pool a", "stat.sock.min", "1M", "unknown key; [pool] has: path memory.max");
 	refuse(f, "pool a", "stat..max", "1M", "unknown key");
 	refuse(f, "daemon", "stat.sock.max", "1M", "unknown key");
 
@@ -380,6 +379,41 @@ static void test_limit(void **state)
 	refuse(f, "pool c", "stat.more.max", "1", "at most 64 items");
 }
 
+static void test_values(void **state)
+{
+	static const struct {
+		const char *key;
+		enum limit limit;
+	} byte_keys[] = {
+		{"memory.min", LIMIT_MIN},
+		{"memory.low", LIMIT_LOW},
+		{"memory.high", LIMIT_HIGH},
+		{"memory.max", LIMIT_MAX},
+	};
+	struct fixture *f = *state;
+	struct conf_pool *p;
+
+	accept(f, "pool a", "path", "/a");
+	p = &f->conf->pools[0];
+	for (unsigned l = 0; l < LIMITS; l++)
+		assert_true(p->values[l] == limit_kinds[l].by_default);
+	for (size_t i = 0; i < ELEMENTS(byte_keys); i++) {
+		accept(f, "pool a", byte_keys[i].key, "3M");
+		assert_int_equal(p->values[byte_keys[i].limit], 3 << 20);
+		refuse(f, "pool a", byte_keys[i].key, "-1", "the word max");
+		accept(f, "pool a", byte_keys[i].key, "max");
+		assert_true(p->values[byte_keys[i].limit] == VALUE_MAX);
+	}
+	accept(f, "pool a", "cgroup.max.depth", "3");
+	assert_int_equal(p->values[LIMIT_DEPTH], 3);
+	accept(f, "pool a", "cgroup.max.depth", "max");
+	assert_true(p->values[LIMIT_DEPTH] == VALUE_MAX);
+	refuse(f, "pool a", "cgroup.max.depth", "1K", "a number of levels");
+	accept(f, "pool a", "cgroup.max.descendants", "0");
+	assert_int_equal(p->values[LIMIT_DESCENDANTS], 0);
+	refuse(f, "pool a", "cgroup.max.descendants", "many", "a number of pools");
+}
+
 static void test_unknown_key(void **state)
 {
 	struct fixture *f = *state;
@@ -389,8 +423,10 @@ static void test_unknown_key(void **state)
 		"flush_threshold batch batch_max grace socket_mode export export_files export_max");
 	refuse(f, "daemon", "memory.max", "1", "unknown key; [daemon] has");
 	refuse(f, "daemon", "path", "/", "unknown key");
-	refuse(f, "pool a", "memory.mix", "1", "perhaps memory.max is meant; [pool] has: path mem");
-	refuse(f, "pool a", "memory.low", "1", "unknown key; [pool] has: path memory.max");
+	refuse(f, "pool a", "memory.maxx", "1",
+		"perhaps memory.max is meant; [pool] has: path mem");
+	refuse(f, "pool a", "memory.swap", "1",
+		"unknown key; [pool] has: path memory.max memory.high memory.low memory.min");
 	refuse(f, "pool a", "owner", "root", "unknown key");
 	refuse(f, "pool a", "Path", "/", "perhaps path is meant");
 	refuse(f, "stat a", "types", "event", "perhaps type is meant; [stat] has: type unit help");
@@ -436,6 +472,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stat_of_built_in, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_pool, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_limit, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_values, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_key, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_section, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_again, set_up, tear_down),

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/itemlimit.h"
+#include "core/limit.h"
 #include "core/statfmt.h"
 #include "core/util.h"
 
@@ -179,7 +180,7 @@ static void test_max(void **state)
 	assert_text(f->a, "memory.max", "max\n");
 	assert_int_equal(statfmt_write(f->a, "memory.max", " 64K\n"), 0);
 	assert_text(f->a, "memory.max", "65536\n");
-	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
+	assert_int_equal(f->a->set_at_run, limit_bit(LIMIT_MAX));
 	assert_true(take_changed(f->a));
 	assert_text(f->b, "memory.max", "max\n");
 	assert_int_equal(f->b->set_at_run, 0);
@@ -192,7 +193,7 @@ static void test_max(void **state)
 	take_changed(f->a);
 	assert_int_equal(statfmt_write(f->a, "memory.max", "max\n"), 0);
 	assert_text(f->a, "memory.max", "max\n");
-	assert_int_equal(f->a->set_at_run, POOL_SET_MAX);
+	assert_int_equal(f->a->set_at_run, limit_bit(LIMIT_MAX));
 	assert_true(take_changed(f->a));
 	assert_int_equal(counter_try_charge(&f->b->counter, 65537, NULL), 0);
 	counter_uncharge(&f->b->counter, 65536 + 65537);

@@ -49,7 +49,7 @@ static const struct kind answers[] = {
 	{WIRE_ATTACHED, 56, 0, 2, 0},
 	{WIRE_KEYED, 56, 0, 2, 0},
 	{WIRE_EXTENT_IS, 24, 0, 2, 0},
-	{WIRE_GRANT, 56, 0, 0, 0},
+	{WIRE_GRANT, 64, 0, 0, 0},
 	{WIRE_ITEM_IS, 32, 0, 0, 0},
 	{WIRE_TEXT, 32, 0, 1, 1},
 	{WIRE_DONE, 24, 0, 0, 0},
@@ -145,9 +145,11 @@ static void test_numbers(void **state _unused_)
 	assert_int_equal(offsetof(struct wire_charge, key), 24);
 	assert_int_equal(offsetof(struct wire_charge, seq), 32);
 	assert_int_equal(offsetof(struct wire_charge, flags), 56);
-	assert_int_equal(sizeof(struct wire_grant), 56);
+	assert_int_equal(sizeof(struct wire_grant), 64);
 	assert_int_equal(offsetof(struct wire_grant, seq), 32);
 	assert_int_equal(offsetof(struct wire_grant, status), 48);
+	assert_int_equal(offsetof(struct wire_grant, delay_usec), 52);
+	assert_int_equal(offsetof(struct wire_grant, refusal), 56);
 	assert_true(WIRE_TEXT_MAX + sizeof(struct wire_text) <= WIRE_MAX);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "core/item.h"
+#include "core/limit.h"
 
 #define CONF_LINE_MAX 198   /* bytes of a line, without newline: inih's buffer holds 199 and NUL */
 #define CONF_SECTION_MAX 40 /* bytes of a section name */
@@ -32,7 +33,7 @@ struct conf_limit {
 struct conf_pool {
 	char *name; /* of the section: [pool NAME] */
 	char *path;
-	uint64_t max;              /* VALUE_MAX: none */
+	uint64_t values[LIMITS];   /* the kinds' defaults where it says nothing */
 	uint64_t flush_threshold;  /* updates; 0: what holds above it */
 	struct conf_limit *limits; /* n_limits of them, at most ITEM_MAX */
 	size_t n_limits;

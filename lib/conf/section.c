@@ -115,7 +115,9 @@ static int find_pool(struct conf *c, const char *name, const struct measure_plac
 		return -ENOMEM;
 	c->pools = pools;
 	c->n_pools++;
-	pools[i] = (struct conf_pool){.name = strdup(name), .max = VALUE_MAX};
+	pools[i] = (struct conf_pool){.name = strdup(name)};
+	for (unsigned l = 0; l < LIMITS; l++)
+		pools[i].values[l] = limit_kinds[l].by_default;
 	if (!pools[i].name || section_where(at->file, at->line, &pools[i].where) < 0)
 		return -ENOMEM;
 	*ret = &pools[i];

@@ -23,8 +23,9 @@
 
 /* What export_files may name beside limits of items, separated by blanks. */
 #define FILES                                                                                      \
-	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
-	"memory.numa_stat cgroup.events cgroup.stat cgroup.procs pool.children pool.clients"
+	"memory.current memory.peak memory.min memory.low memory.high memory.max memory.events "   \
+	"memory.events.local memory.stat memory.numa_stat cgroup.events cgroup.stat cgroup.procs " \
+	"cgroup.max.depth cgroup.max.descendants pool.children pool.clients"
 
 struct key {
 	enum section_kind kind;
@@ -397,7 +398,52 @@ static const struct key keys[] = {
 		.set = set_number,
 		.parse = value_parse_limit,
 		.max = UINT64_MAX,
-		MEMBER(conf_pool, max),
+		MEMBER(conf_pool, values[LIMIT_MAX]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "memory.high",
+		.wants = "bytes such as 64M or 1G, or the word max",
+		.set = set_number,
+		.parse = value_parse_limit,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, values[LIMIT_HIGH]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "memory.low",
+		.wants = "bytes such as 64M or 1G, or the word max",
+		.set = set_number,
+		.parse = value_parse_limit,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, values[LIMIT_LOW]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "memory.min",
+		.wants = "bytes such as 64M or 1G, or the word max",
+		.set = set_number,
+		.parse = value_parse_limit,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, values[LIMIT_MIN]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "cgroup.max.depth",
+		.wants = "a number of levels such as 3, or the word max",
+		.set = set_number,
+		.parse = value_parse_count,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, values[LIMIT_DEPTH]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "cgroup.max.descendants",
+		.wants = "a number of pools such as 100, or the word max",
+		.set = set_number,
+		.parse = value_parse_count,
+		.max = UINT64_MAX,
+		MEMBER(conf_pool, values[LIMIT_DESCENDANTS]),
 	},
 	{
 		.kind = SECTION_POOL,

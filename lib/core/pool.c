@@ -134,6 +134,15 @@ static void count_upwards(struct pool *p, int descendants, int members)
 	}
 }
 
+/* Whether one more pool below p is within the limits of p and of all above it. */
+static bool may_have_child(const struct pool *p)
+{
+	for (uint64_t level = 1; p; p = p->parent, level++)
+		if (p->n_descendants >= p->max_descendants || level > p->max_depth)
+			return false;
+	return true;
+}
+
 static int new_pool(
 	struct pool_tree *t, struct pool *parent, const char *part, size_t n, struct pool **ret)
 {
@@ -153,6 +162,7 @@ static int new_pool(
 	p->refs = 1;
 	p->in_tree = true;
 	p->threshold = parent ? parent->threshold : POOL_THRESHOLD;
+	p->high = p->max_depth = p->max_descendants = COUNTER_MAX;
 	counter_init(&p->counter, parent ? &parent->counter : NULL);
 	TAILQ_INIT(&p->children);
 	TAILQ_INIT(&p->members);
@@ -261,10 +271,12 @@ int pool_create(struct pool_tree *t, const char *path, struct pool **ret)
 		return -EEXIST;
 	if (path_next(&rest, &beyond))
 		return -ENOENT;
+	if (!may_have_child(parent))
+		return -EAGAIN;
 	return new_pool(t, parent, part, n, ret);
 }
 
-int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
+static int create_all(struct pool_tree *t, const char *path, bool limited, struct pool **ret)
 {
 	struct pool *p, *there, *parent;
 	const char *rest, *part;
@@ -277,7 +289,7 @@ int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
 	rest = descend(t, path, &there);
 	p = there;
 	while ((part = path_next(&rest, &n))) {
-		r = new_pool(t, p, part, n, &p);
+		r = limited && !may_have_child(p) ? -EAGAIN : new_pool(t, p, part, n, &p);
 		if (r < 0)
 			break;
 	}
@@ -290,6 +302,16 @@ int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
 	}
 	*ret = p;
 	return 0;
+}
+
+int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	return create_all(t, path, true, ret);
+}
+
+int pool_create_configured(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	return create_all(t, path, false, ret);
 }
 
 int pool_remove(struct pool *p)
@@ -423,8 +445,18 @@ void pool_add_member(struct pool *p, struct pool_member *m)
 	count_upwards(p, 0, 1);
 }
 
+void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on)
+{
+	if (m->reclaims == on)
+		return;
+	m->reclaims = on;
+	for (; p; p = p->parent)
+		p->n_reclaimers_below += on ? 1 : -1;
+}
+
 void pool_remove_member(struct pool *p, struct pool_member *m)
 {
+	pool_set_reclaims(p, m, false);
 	TAILQ_REMOVE(&p->members, m, entry);
 	p->n_members--;
 	count_upwards(p, 0, -1);

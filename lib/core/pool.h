@@ -50,13 +50,11 @@ struct pool_export {
 
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
+	bool reclaims; /* it gives back when it is asked; set by pool_set_reclaims() */
 };
 
 /* Of a tree whose server has said nothing else. */
 #define POOL_THRESHOLD 64
-
-/* Bits of pool.set_at_run: the value came from a person at run time and holds over the file's. */
-#define POOL_SET_MAX (UINT32_C(1) << 0)
 
 /* In the order of what a read touches. */
 struct pool {
@@ -78,11 +76,16 @@ struct pool {
 	uint64_t threshold; /* pending updates above which a read flushes the subtree */
 	uint32_t n_descendants, n_children;
 	uint32_t n_members_below, n_members; /* in the subtree, own included; and own */
+	uint32_t n_reclaimers_below;         /* those of n_members_below that give back */
 	TAILQ_HEAD(, pool_member) members;   /* attachments */
 	TAILQ_HEAD(, rstat_place) places;    /* place.h: where sessions have it */
 	TAILQ_ENTRY(pool) change, publication;
 	struct counter counter;
 	struct itemlimit *itemlimits; /* itemlimit.h: limits of items that are set here */
+	/* limit.h: what people set beside memory.max, which is the counter's */
+	uint64_t high, low, min, max_depth, max_descendants;
+	uint64_t emin, elow; /* protection.h: what holds of min and low */
+	/* What came from a person at run time and holds over the file's; limit_bit(), below bit 16. */
 	uint32_t set_at_run;
 	uint64_t items_set_at_run;          /* the same for limits of items: itemlimit_bit() */
 	uint64_t events[POOL_EVENTS];       /* this subtree */
@@ -118,11 +121,16 @@ struct pool_tree *pool_tree_free(struct pool_tree *t);
 /* The pool of that path; -ENOENT, or what path_check() says. */
 int pool_find(struct pool_tree *t, const char *path, struct pool **ret);
 
-/* Makes the last part of the path: -EEXIST when it is there, -ENOENT when its parent is not. */
+/* Makes the last part of the path: -EEXIST when it is there, -ENOENT when its parent is not, -EAGAIN
+ * beyond a max_depth or max_descendants above it. */
 int pool_create(struct pool_tree *t, const char *path, struct pool **ret);
 
 /* The same, with all missing parents; fine when it is there. On failure none of them stays. */
 int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret);
+
+/* The same, whatever limits there are: a configuration is put into force alike at a start, where none
+ * is set yet, and later. */
+int pool_create_configured(struct pool_tree *t, const char *path, struct pool **ret);
 
 /* -EBUSY: children, members or bytes granted; -EPERM: the root. */
 int pool_remove(struct pool *p);
@@ -161,7 +169,10 @@ void pool_count_event(struct pool *p, enum pool_event e);
 void pool_count_overdraft(struct pool *p, uint64_t bytes);
 
 void pool_add_member(struct pool *p, struct pool_member *m);
+/* It no longer gives back, either. */
 void pool_remove_member(struct pool *p, struct pool_member *m);
+/* Whether that member of p gives back when it is asked. */
+void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on);
 
 /* The next pool of the subtree in preorder (parents first), NULL behind the last one. Start with
  * p = root of the walk. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "itemlimit.h"
+#include "limit.h"
 #include "text.h"
 #include "util.h"
 #include "value.h"
@@ -64,24 +65,37 @@ static int write_peak(struct pool *p, const char *value)
 	return 0;
 }
 
-static void read_max(const struct pool *p, struct text *t)
+static int write_value(struct pool *p, enum limit l, const char *text)
 {
-	write_limit(t, atomic_load(&p->counter.max));
-}
-
-static int write_max(struct pool *p, const char *value)
-{
-	uint64_t max;
+	uint64_t value;
 	int r;
 
-	r = value_parse_limit(value, &max);
+	r = limit_kinds[l].parse(text, &value);
 	if (r < 0)
 		return r;
-	counter_set_max(&p->counter, max);
-	p->set_at_run |= POOL_SET_MAX;
+	limit_set(p, l, value);
+	p->set_at_run |= limit_bit(l);
 	pool_change(p);
 	return 0;
 }
+
+/* The two functions of a limit's file. */
+#define LIMIT_FILE(name, limit)                                                                    \
+	static void read_##name(const struct pool *p, struct text *t)                              \
+	{                                                                                          \
+		write_limit(t, limit_read(p, limit));                                              \
+	}                                                                                          \
+	static int write_##name(struct pool *p, const char *text)                                  \
+	{                                                                                          \
+		return write_value(p, limit, text);                                                \
+	}
+
+LIMIT_FILE(max, LIMIT_MAX)
+LIMIT_FILE(high, LIMIT_HIGH)
+LIMIT_FILE(low, LIMIT_LOW)
+LIMIT_FILE(min, LIMIT_MIN)
+LIMIT_FILE(depth, LIMIT_DEPTH)
+LIMIT_FILE(descendants, LIMIT_DESCENDANTS)
 
 static void write_events(struct text *t, const uint64_t events[static POOL_EVENTS])
 {
@@ -153,6 +167,9 @@ static void read_children(const struct pool *p, struct text *t)
 static const struct file files[] = {
 	{"memory.current", STATFMT_READ, true, read_current, NULL},
 	{"memory.peak", STATFMT_READ | STATFMT_WRITE, false, read_peak, write_peak},
+	{"memory.min", STATFMT_READ | STATFMT_WRITE, false, read_min, write_min},
+	{"memory.low", STATFMT_READ | STATFMT_WRITE, false, read_low, write_low},
+	{"memory.high", STATFMT_READ | STATFMT_WRITE, false, read_high, write_high},
 	{"memory.max", STATFMT_READ | STATFMT_WRITE, false, read_max, write_max},
 	{"memory.events", STATFMT_READ, false, read_events, NULL},
 	{"memory.events.local", STATFMT_READ, false, read_events_local, NULL},
@@ -160,6 +177,9 @@ static const struct file files[] = {
 	{"memory.numa_stat", STATFMT_READ, true, read_numa_stat, NULL},
 	{"cgroup.events", STATFMT_READ, false, read_cgroup_events, NULL},
 	{"cgroup.stat", STATFMT_READ, false, read_cgroup_stat, NULL},
+	{"cgroup.max.depth", STATFMT_READ | STATFMT_WRITE, false, read_depth, write_depth},
+	{"cgroup.max.descendants", STATFMT_READ | STATFMT_WRITE, false, read_descendants,
+		write_descendants},
 	{"pool.children", STATFMT_READ, false, read_children, NULL},
 };
 

@@ -127,7 +127,9 @@ int value_parse_bytes(const char *text, uint64_t *ret)
 	return parse_with_unit(text, byte_units, ELEMENTS(byte_units), ret);
 }
 
-int value_parse_limit(const char *text, uint64_t *ret)
+/* Or the word max. */
+static int parse_or_max(
+	const char *text, int (*parse)(const char *text, uint64_t *ret), uint64_t *ret)
 {
 	uint64_t v;
 	int r;
@@ -136,7 +138,7 @@ int value_parse_limit(const char *text, uint64_t *ret)
 		*ret = VALUE_MAX;
 		return 0;
 	}
-	r = value_parse_bytes(text, &v);
+	r = parse(text, &v);
 	if (r < 0)
 		return r;
 	if (v == VALUE_MAX)
@@ -145,9 +147,19 @@ int value_parse_limit(const char *text, uint64_t *ret)
 	return 0;
 }
 
+int value_parse_limit(const char *text, uint64_t *ret)
+{
+	return parse_or_max(text, value_parse_bytes, ret);
+}
+
 int value_parse_number(const char *text, uint64_t *ret)
 {
 	return parse_with_unit(text, no_units, ELEMENTS(no_units), ret);
+}
+
+int value_parse_count(const char *text, uint64_t *ret)
+{
+	return parse_or_max(text, value_parse_number, ret);
 }
 
 int value_parse_usec(const char *text, uint64_t *ret)

@@ -26,6 +26,10 @@ int value_parse_limit(const char *text, uint64_t *ret);
 /* A whole number without suffix. */
 int value_parse_number(const char *text, uint64_t *ret);
 
+/* As value_parse_number(), or the word `max`, which reads as VALUE_MAX. A number that is VALUE_MAX
+ * itself is -ERANGE. */
+int value_parse_count(const char *text, uint64_t *ret);
+
 /* A duration in microseconds: digits and us, ms, s, min or h; a bare number means seconds. */
 int value_parse_usec(const char *text, uint64_t *ret);
 

@@ -179,7 +179,8 @@ struct wire_grant {
 	uint64_t seq;
 	uint64_t amount; /* bytes, need included; 0: refused, or (NOWAIT) put into the reserve */
 	int32_t status;  /* why: -ENOMEM, -ETIMEDOUT, -ENODEV, -EAGAIN */
-	uint32_t reserved;
+	uint32_t delay_usec; /* granted, but a memory.high was passed: who waits sleeps so long */
+	uint64_t refusal;    /* number of the record of the refusal; 0: there is none */
 };
 
 /* The reserve of this key has grown above its mark. */
