@@ -66,7 +66,7 @@ struct ledger_row {
 	struct ledger_copy copy[2];
 };
 
-static_assert(sizeof(struct ledger_row) == 352, "rows have a fixed size in the file");
+static_assert(sizeof(struct ledger_row) == 384, "rows have a fixed size in the file");
 
 struct ledger;
 

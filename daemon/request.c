@@ -266,7 +266,7 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	struct itemlimit_place behind = {NULL, 0};
 	struct request *r;
 
-	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX ||
+	if (m->lane >= SEGMENT_FETCH || m->need == 0 || m->need > WORD_BYTES_MAX ||
 		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) || m->seq == 0 ||
 		(m->flags & (m->flags - 1)))
 		return false;

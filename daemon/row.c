@@ -26,14 +26,13 @@ static void publish(const struct key *k)
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		uint64_t amount = c->last[lane] == LEDGER_DEPOSITED ? 0 : c->last[lane];
 
-		atomic_store_explicit(&f->amount[lane], amount, memory_order_relaxed);
-		atomic_store_explicit(
-			&f->answered[lane], (uint16_t)c->seq[lane], memory_order_relaxed);
+		atomic_store_explicit(&f->answer[lane], segment_answer(amount, c->seq[lane]),
+			memory_order_relaxed);
 	}
 	atomic_store_explicit(
 		&f->folded, c->previous_force + c->previous_debt, memory_order_relaxed);
 	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
-	atomic_store_explicit(&f->batch, key_batch(k), memory_order_relaxed);
+	atomic_store_explicit(&f->batch, (uint32_t)key_batch(k), memory_order_relaxed);
 	atomic_store_explicit(
 		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
 	atomic_store_explicit(&f->change, change_of(c), memory_order_relaxed);

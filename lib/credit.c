@@ -30,13 +30,13 @@ static void publish(const struct engine_key *k, uint64_t attachment, uint64_t ch
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
 		const struct engine_answer *a = &k->answer[lane];
 
-		atomic_store_explicit(&f->amount[lane], a->amount, memory_order_relaxed);
-		atomic_store_explicit(&f->answered[lane], (uint16_t)a->seq, memory_order_relaxed);
+		atomic_store_explicit(
+			&f->answer[lane], segment_answer(a->amount, a->seq), memory_order_relaxed);
 	}
 	atomic_store_explicit(
 		&f->folded, k->previous_force + k->previous_debt, memory_order_relaxed);
 	atomic_store_explicit(&f->granted, k->granted, memory_order_relaxed);
-	atomic_store_explicit(&f->batch, credit_batch(k), memory_order_relaxed);
+	atomic_store_explicit(&f->batch, (uint32_t)credit_batch(k), memory_order_relaxed);
 	atomic_store_explicit(&f->attachment, attachment, memory_order_release);
 	atomic_store_explicit(&f->change, change, memory_order_relaxed);
 	segment_figures_end(f);

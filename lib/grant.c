@@ -314,7 +314,7 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 	struct grant_request r;
 	struct engine_key *k;
 
-	if (m->lane >= SEGMENT_LANES || m->need == 0 || m->need > WORD_BYTES_MAX || m->seq == 0 ||
+	if (m->lane >= SEGMENT_FETCH || m->need == 0 || m->need > WORD_BYTES_MAX || m->seq == 0 ||
 		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) ||
 		(m->flags & (m->flags - 1)))
 		return -EPROTO;

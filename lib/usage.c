@@ -77,9 +77,8 @@ static void add_key(const struct own_key *k, struct account *a)
 		a->keys[a->n_keys++] = k->number;
 	idle = word_key(w) == k->number ? word_bytes(w) : 0;
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-		if ((uint16_t)atomic_load(&k->words->accepted[lane]) !=
-			atomic_load(&k->figures->answered[lane]))
-			idle += atomic_load(&k->figures->amount[lane]);
+		idle += segment_unaccepted(atomic_load(&k->figures->answer[lane]),
+			atomic_load(&k->words->accepted[lane]));
 	if (change != 0)
 		idle += on_its_way(change, w, a);
 	a->held += (int64_t)(granted + not_folded(k, granted) - idle);

@@ -29,7 +29,7 @@
 
 /* The file, as another program would know it. */
 #define ROWS_AT 65536
-#define ROW_BYTES 352
+#define ROW_BYTES 384
 #define CHUNK_BYTES (LEDGER_CHUNK_ROWS * ROW_BYTES)
 
 struct head {

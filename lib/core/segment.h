@@ -37,8 +37,14 @@
 #define SEGMENT_CPUS_MAX 65535
 #define SEGMENT_EXTENTS 15 /* the base and 14 extents of keys */
 #define SEGMENT_KEYS_MAX (SEGMENT_FIRST_KEYS * ((1U << (SEGMENT_EXTENTS - 1)) - 1))
-#define SEGMENT_LANES                                                                              \
-	2 /* unanswered requests that a key may have: small ones, and big or queued ones */
+
+/* Unanswered requests that a key may have, one of each sort. */
+enum segment_lane {
+	SEGMENT_SMALL,
+	SEGMENT_BIG,   /* above the batch; and those that wait in line */
+	SEGMENT_FETCH, /* of what has been set aside for a place in line: answered at once */
+	SEGMENT_LANES,
+};
 
 /* rw, extent 0. The touched bytes follow, then (page-aligned) the stocks. */
 struct segment_header {
@@ -98,7 +104,7 @@ struct segment_info {
 	uint32_t reserved;
 	uint64_t session;
 	uint64_t generation;    /* of the daemon: differs after every start */
-	_Atomic uint64_t batch; /* bytes asked for beyond the need; larger needs use lane 1 */
+	_Atomic uint64_t batch; /* bytes asked for beyond the need; larger needs are SEGMENT_BIG */
 	_Atomic uint64_t high;  /* mark of a slot while charges are small, see batch_high() */
 	_Atomic uint64_t flushed_usec; /* CLOCK_MONOTONIC: the last flush of the whole tree */
 };
@@ -107,13 +113,24 @@ struct segment_info {
 struct segment_figures {
 	alignas(64) _Atomic uint64_t attachment; /* 0: the key is free */
 	_Atomic uint64_t granted; /* bytes: charged by the client, or lying idle in its words */
-	_Atomic uint64_t batch;   /* bytes that a miss brings now beyond its need */
 	_Atomic uint64_t folded;  /* of force and debt together, what is in `granted` */
-	_Atomic uint64_t amount[SEGMENT_LANES]; /* bytes that the last answer brings */
+	_Atomic uint64_t answer[SEGMENT_LANES]; /* the last one, see segment_answer() */
 	_Atomic uint64_t change; /* of a word, see segment_change(); 0: none is on its way */
-	_Atomic uint16_t answered[SEGMENT_LANES]; /* seq of the last answer, the lower bits */
+	_Atomic uint32_t batch;  /* bytes that a miss brings now beyond its need */
 	_Atomic uint32_t seq;
 };
+
+/* What an answer brings, and the lower bits of its request's seq. */
+static inline uint64_t segment_answer(uint64_t bytes, uint64_t seq)
+{
+	return bytes << 16 | (seq & UINT16_MAX);
+}
+
+/* The bytes of an answer that is not the one to request `accepted`. */
+static inline uint64_t segment_unaccepted(uint64_t answer, uint64_t accepted)
+{
+	return (answer & UINT16_MAX) == (accepted & UINT16_MAX) ? 0 : answer >> 16;
+}
 
 /*
  * A change of a word of the key that has happened if the word's parity is `parity`, while the other

@@ -11,6 +11,8 @@
  * Configurations: NT NSLOT NK LIMIT OPS CRASHES BOPS KILL, GIVEUP (0/1), FORCE (number of force charges), DETACH (number of
  * detach+attach-again rounds of key 1 by thread 0), PERSIST (a separate small model, at the end: operations on two rows),
  * LANES (1: one request a key; 2: one row a key with one `granted`, and two request lanes: lane 0 need 1 + batch, lane 1 need 2, no batch),
+ *   (The third lane, by which what was set aside is fetched, is one more of lane 1's sort: a need without a batch. What is set aside is in the counters
+ *   alone, which a crash makes anew from the rows: it is gone then, as if its turn had never come.)
  * NOWAIT (1: an asker may also ask without waiting, and be granted into the reserve by the daemon; 2: thread 1 always does, thread 0 never),
  * AHEAD (number of messages that ask ahead),
  * LOSE (0: the compare of a deposit fails only if the key is another), OPENKEEP (attaching does not empty the reserve: it must be empty),
