@@ -8,11 +8,21 @@
 #include "queue.h"
 #include "row.h"
 
+/*
+ * What an answer brings beyond its need can be drained as soon as the client has accepted it, which
+ * takes it a moment. A drain that comes just then finds nothing, and what fits would be refused. So
+ * it is tried again a few times, but not for a client that has stopped.
+ */
+#define FLIGHT_USEC 20000
+#define PAUSE_MS 1
+#define MOST_PAUSES 20
+
 struct drain_wait {
 	TAILQ_ENTRY(drain_wait) entry;
 	struct drain *drain;
 	struct itemlimit_place at;
 	bool stale;       /* only keys at rest */
+	unsigned pauses;  /* for credit that was on its way */
 	drain_done_fn fn; /* NULL: cancelled */
 	void *userdata;
 };
@@ -24,11 +34,16 @@ struct drain {
 	struct drainer *drainer;
 	uv_idle_t
 		begin; /* defers the beginning, so that nobody is called back from within a call */
-	struct wait_list waiting;  /* for their drain to begin */
+	struct wait_list waiting; /* for their drain to begin */
+	struct wait_list paused;  /* to be drained for once more, after the pause */
+	uv_timer_t pause;
+	unsigned handles;
 	struct wait_list active;   /* for the running one */
 	struct itemlimit_place at; /* of the running one; pool NULL: none runs */
 	bool stale;                /* the running one is of keys at rest only */
+	bool in_flight;            /* it has met answers that nobody has accepted yet */
 	unsigned rounds;
+	uint64_t now;   /* of the running round */
 	uint64_t round; /* number of the last one, over all drains */
 	uint64_t bytes;
 	struct drainer_batch batch;
@@ -36,6 +51,7 @@ struct drain {
 };
 
 static void on_begin(uv_idle_t *idle);
+static void on_pause_over(uv_timer_t *t);
 
 static struct drain_wait *free_wait(struct drain_wait *w)
 {
@@ -49,6 +65,7 @@ static void finish(struct drain *d)
 	struct wait_list done = TAILQ_HEAD_INITIALIZER(done);
 	struct drain_wait *w;
 	uint64_t bytes = d->bytes;
+	bool in_flight = d->in_flight && !d->stale;
 
 	d->manager->stats.drains++;
 	d->manager->stats.drained_bytes += bytes;
@@ -60,10 +77,24 @@ static void finish(struct drain *d)
 		uv_idle_start(&d->begin, on_begin);
 	while ((w = TAILQ_FIRST(&done))) {
 		TAILQ_REMOVE(&done, w, entry);
+		if (bytes == 0 && in_flight && w->fn && w->pauses++ < MOST_PAUSES) {
+			TAILQ_INSERT_TAIL(&d->paused, w, entry);
+			uv_timer_start(&d->pause, on_pause_over, PAUSE_MS, 0);
+			continue;
+		}
 		if (w->fn)
 			w->fn(w->userdata, bytes);
 		free_wait(w);
 	}
+}
+
+static void on_pause_over(uv_timer_t *t)
+{
+	struct drain *d = t->data;
+
+	TAILQ_CONCAT(&d->waiting, &d->paused, entry);
+	if (!d->at.pool)
+		uv_idle_start(&d->begin, on_begin);
 }
 
 static bool is_wanted(const struct drain *d, const struct key *k)
@@ -133,8 +164,11 @@ static void take_reserves(struct drain *d, struct attachment *a)
 	if (a->session->state == SESSION_ENDING)
 		return;
 	TAILQ_FOREACH (k, &a->keys, entry)
-		if (is_wanted(d, k))
+		if (is_wanted(d, k)) {
 			d->bytes += row_take_reserve(k, 0);
+			d->in_flight = d->in_flight ||
+				(row_is_in_flight(k) && d->now - k->answered_usec < FLIGHT_USEC);
+		}
 }
 
 static void next_round(struct drain *d);
@@ -170,6 +204,7 @@ static void next_round(struct drain *d)
 	struct pool_member *m;
 	uint64_t round = ++d->round;
 
+	d->now = manager_now();
 	if (d->rounds++ < d->manager->n_cpus + 2)
 		for (p = d->at.pool; p; p = pool_next_preorder(p, d->at.pool))
 			TAILQ_FOREACH (m, &p->members, entry) {
@@ -194,6 +229,7 @@ static void on_begin(uv_idle_t *idle)
 	d->stale = w->stale;
 	d->rounds = 0;
 	d->bytes = 0;
+	d->in_flight = false;
 	memset(d->unreachable, 0, d->manager->n_cpus * sizeof(*d->unreachable));
 	for (; w; w = next) {
 		next = TAILQ_NEXT(w, entry);
@@ -215,6 +251,7 @@ int drain_new(struct manager *m, struct drain **ret)
 	d->manager = m;
 	TAILQ_INIT(&d->waiting);
 	TAILQ_INIT(&d->active);
+	TAILQ_INIT(&d->paused);
 	d->batch.done = on_taken;
 	d->batch.userdata = d;
 	d->unreachable = calloc(m->n_cpus, sizeof(*d->unreachable));
@@ -225,7 +262,9 @@ int drain_new(struct manager *m, struct drain **ret)
 		return r;
 	}
 	uv_idle_init(m->loop, &d->begin);
-	d->begin.data = d;
+	uv_timer_init(m->loop, &d->pause);
+	d->begin.data = d->pause.data = d;
+	d->handles = 2;
 	*ret = d;
 	return 0;
 }
@@ -234,6 +273,8 @@ static void on_closed(uv_handle_t *h)
 {
 	struct drain *d = h->data;
 
+	if (--d->handles > 0)
+		return;
 	free(d->batch.words);
 	free(d->unreachable);
 	free(d);
@@ -245,12 +286,14 @@ struct drain *drain_free(struct drain *d)
 
 	if (!d)
 		return NULL;
+	TAILQ_CONCAT(&d->waiting, &d->paused, entry);
 	while ((w = TAILQ_FIRST(&d->waiting))) {
 		TAILQ_REMOVE(&d->waiting, w, entry);
 		free_wait(w);
 	}
 	d->drainer = drainer_free(d->drainer);
 	uv_close((uv_handle_t *)&d->begin, on_closed);
+	uv_close((uv_handle_t *)&d->pause, on_closed);
 	return NULL;
 }
 

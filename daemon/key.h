@@ -18,6 +18,7 @@ struct key {
 	struct attachment *attachment;
 	struct ledger_row *row;
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
+	uint64_t answered_usec;                 /* when an answer brought credit last */
 	struct batch batch;                     /* what its misses bring */
 	struct rstat_key stat;
 	TAILQ_ENTRY(key) entry; /* in the attachment */

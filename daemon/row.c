@@ -84,6 +84,8 @@ void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	c->granted += bytes;
 	c->seq[lane] = seq;
 	c->last[lane] = bytes;
+	if (bytes > 0)
+		k->answered_usec = manager_now();
 	flip(k);
 	show_grant(k);
 }
@@ -222,19 +224,33 @@ void row_give_back(struct key *k, enum ledger_state state)
 	key_uncharge(k, granted);
 }
 
+/* What the answer of a lane brings, if nobody has accepted it yet. */
+static uint64_t unaccepted(const struct key *k, unsigned lane)
+{
+	const struct ledger_copy *c = ledger_read(k->row);
+
+	if (atomic_load(&key_words(k)->accepted[lane]) == c->seq[lane] ||
+		c->last[lane] == LEDGER_DEPOSITED)
+		return 0;
+	return c->last[lane];
+}
+
+bool row_is_in_flight(const struct key *k)
+{
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
+		if (unaccepted(k, lane) > 0)
+			return true;
+	return false;
+}
+
 void row_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_unaccepted)
 {
 	struct key *k = container_of(stat, struct key, stat);
-	struct segment_key *words = key_words(k);
-	const struct ledger_copy *c;
-	uint64_t unaccepted = 0;
+	uint64_t sum = 0;
 
 	row_fold(k);
-	c = ledger_read(k->row);
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-		if (atomic_load(&words->accepted[lane]) != c->seq[lane] &&
-			c->last[lane] != LEDGER_DEPOSITED)
-			unaccepted += c->last[lane];
-	*ret_granted = c->granted;
-	*ret_unaccepted = unaccepted;
+		sum += unaccepted(k, lane);
+	*ret_granted = ledger_read(k->row)->granted;
+	*ret_unaccepted = sum;
 }

@@ -34,6 +34,9 @@ void row_fold(struct key *k);
 /* For rstat.h: what was granted, and how much of it is in answers that nobody has accepted yet. */
 void row_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_unaccepted);
 
+/* An answer with credit is on its way: nobody has accepted it yet. */
+bool row_is_in_flight(const struct key *k);
+
 /* Live, and no intent is open. */
 bool row_is_settled(const struct key *k);
 
