@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "core/fairness.h"
 #include "drain.h"
 #include "request.h"
 
@@ -16,6 +17,8 @@ struct queue {
 	struct itemlimit_place at;
 	struct drain_wait *wait;
 	TAILQ_HEAD(, request) requests;
+	const struct request *head; /* only compared */
+	uint64_t head_since_usec;
 };
 
 struct queues {
@@ -96,6 +99,24 @@ struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item)
 	return at;
 }
 
+/* After every change of who waits. */
+static void note_head(struct queue *q)
+{
+	const struct request *head = TAILQ_FIRST(&q->requests);
+
+	if (head != q->head)
+		q->head_since_usec = manager_now();
+	q->head = head;
+}
+
+bool queue_lets_pass(struct itemlimit_place at, uint64_t need)
+{
+	const struct queue *q = find(at);
+	const struct counter *c = q ? itemlimit_counter(at) : NULL;
+
+	return !c || fairness_allows(c, need, q->head->need, manager_now() - q->head_since_usec);
+}
+
 static int append(struct request *r, struct itemlimit_place at)
 {
 	struct queue *q = find_or_make(r->key->attachment->session->manager->queues, at);
@@ -104,6 +125,7 @@ static int append(struct request *r, struct itemlimit_place at)
 		return -ENOMEM;
 	r->queue = q;
 	TAILQ_INSERT_TAIL(&q->requests, r, entry);
+	note_head(q);
 	return 0;
 }
 
@@ -127,6 +149,8 @@ void queue_leave(struct request *r)
 	TAILQ_REMOVE(&q->requests, r, entry);
 	if (TAILQ_EMPTY(&q->requests))
 		free_queue(q);
+	else
+		note_head(q);
 }
 
 static void expire(struct queue *q)

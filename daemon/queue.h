@@ -22,6 +22,10 @@ struct queues *queues_free(struct queues *q);
 /* Whether requests wait under this limit. */
 bool queue_is_at(struct itemlimit_place at);
 
+/* Whether one that does not stand in line may have so much there: not what the head of the queue has
+ * waited for. */
+bool queue_lets_pass(struct itemlimit_place at, uint64_t need);
+
 /* The first place, from `at` on (itemlimit_next()), at which requests wait; pool NULL: none. */
 struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item);
 

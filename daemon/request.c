@@ -194,12 +194,29 @@ void request_ahead(struct session *s, const struct wire_ahead *m)
 	row_deposit(k, 0, 0, extra);
 }
 
+/* The first place at which it would take what others wait for; pool NULL: none. */
+static struct itemlimit_place held_up_at(const struct request *r)
+{
+	const struct key *k = r->key;
+	struct itemlimit_place at = itemlimit_first(k->attachment->pool, k->item);
+
+	while (at.pool && !r->may_queue && queue_lets_pass(at, r->need))
+		at = itemlimit_next(at, k->item);
+	return r->may_queue ? (struct itemlimit_place){NULL, 0} : at;
+}
+
 bool request_try(struct request *r, struct itemlimit_place *ret_failed)
 {
 	uint64_t room = WORD_BYTES_MAX - ledger_read(r->key->row)->granted, extra = 0;
+	struct itemlimit_place at;
 
 	if (r->need > room) {
 		*ret_failed = (struct itemlimit_place){r->key->attachment->pool, 0};
+		return false;
+	}
+	at = held_up_at(r);
+	if (at.pool) {
+		*ret_failed = at;
 		return false;
 	}
 	if (!r->may_queue)

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "answer.h"
+#include "core/fairness.h"
 #include "core/itemlimit.h"
 #include "credit.h"
 #include "idle.h"
@@ -22,20 +23,28 @@ struct grant_request {
 	uint64_t seq, need, batch, deadline_usec;
 	uint32_t flags;
 	bool counted_max;
-	struct pool *at; /* in the queue of this pool; NULL: in none */
+	struct pool *at;          /* in the queue of this pool; NULL: in none */
+	uint64_t head_since_usec; /* of that queue */
 };
 
 /* ------------------------------------------------------------------ queues */
 
 /* All that wait are in one list, in their order; the queue of a pool is those of them that wait
  * there, and the pool knows its head. */
+static void set_head(struct pool *at, struct grant_request *r)
+{
+	at->queue = r;
+	if (r)
+		r->head_since_usec = engine_now();
+}
+
 static void enter(struct grant_request *r, struct pool *at)
 {
 	r->at = at;
 	r->key->waiting[r->lane] = r;
 	TAILQ_INSERT_TAIL(&r->engine->waiting, r, entry);
 	if (!at->queue)
-		at->queue = r;
+		set_head(at, r);
 }
 
 static bool is_head(const struct grant_request *r)
@@ -53,7 +62,7 @@ static void leave(struct grant_request *r)
 		do
 			next = TAILQ_NEXT(next, entry);
 		while (next && next->at != r->at);
-		r->at->queue = next;
+		set_head(r->at, next);
 	}
 	/* While it is among them: it may be the one to wake, dropped by another thread. */
 	engine_kick(r->engine);
@@ -182,6 +191,25 @@ static uint64_t next_batch(struct engine_key *k)
 	return batch_next(&k->batch, engine_now(), c->batch, c->batch_max);
 }
 
+/* As the daemon's queue_lets_pass(), of a pool and all above it: where others have waited for what it
+ * would take; NULL: nowhere. */
+static struct pool *held_up_at(const struct grant_request *r)
+{
+	uint32_t item = r->key->item;
+	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
+
+	for (; at.pool; at = itemlimit_next(at, item)) {
+		const struct grant_request *head = at.pool->queue;
+		const struct counter *c = head ? itemlimit_counter(at) : NULL;
+
+		if (c && (at.item == 0 || head->key->item == at.item) &&
+			!fairness_allows(
+				c, r->need, head->need, engine_now() - head->head_since_usec))
+			return at.pool;
+	}
+	return NULL;
+}
+
 /* Grants it if it fits. Else the pool that refuses in *ret_failed. */
 static bool try_grant(struct grant_request *r, struct pool **ret_failed)
 {
@@ -192,6 +220,11 @@ static bool try_grant(struct grant_request *r, struct pool **ret_failed)
 	if (r->need > credit_room(r->key)) {
 		*ret_failed = pool;
 		return false;
+	}
+	if (!(r->flags & WIRE_CHARGE_QUEUE)) {
+		*ret_failed = held_up_at(r);
+		if (*ret_failed)
+			return false;
 	}
 	if (extra > 0 && itemlimit_try_charge(pool, r->key->item, r->need + extra, NULL) == 0) {
 		grant(r, r->need + extra);
