@@ -216,22 +216,13 @@ static void say_changed(FILE *changes, const char *key, uint64_t before, uint64_
 		fprintf(changes, "%s %" PRIu64 " -> %" PRIu64 "\n", key, before, after);
 }
 
-static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf *b)
+static void say_changed_usec(FILE *changes, const char *key, uint64_t before, uint64_t after)
 {
-	char before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
+	char a[VALUE_TEXT_MAX], b[VALUE_TEXT_MAX];
 
-	say_changed(f, "flush_interval_usec", a->flush_interval_usec, b->flush_interval_usec);
-	if (a->flush_threshold != b->flush_threshold)
-		fprintf(f, "flush_threshold %s -> %s\n",
-			format_threshold(a->flush_threshold, "auto", before),
-			format_threshold(b->flush_threshold, "auto", after));
-	say_changed(f, "batch", a->batch, b->batch);
-	say_changed(f, "batch_max", a->batch_max, b->batch_max);
-	say_changed(f, "grace_usec", a->grace_usec, b->grace_usec);
-	say_changed(f, "export_max", a->export_max, b->export_max);
-	if (a->socket_mode != b->socket_mode)
-		fprintf(f, "socket_mode %04o -> %04o (from the next start on)\n",
-			(unsigned)a->socket_mode, (unsigned)b->socket_mode);
+	if (before != after)
+		fprintf(changes, "%s %s -> %s\n", key, value_format_usec(before, a),
+			value_format_usec(after, b));
 }
 
 static bool same_words(char **a, size_t n_a, char **b, size_t n_b)
@@ -244,11 +235,41 @@ static bool same_words(char **a, size_t n_a, char **b, size_t n_b)
 	return true;
 }
 
+static bool same_patterns(const struct conf *a, const struct conf *b)
+{
+	return same_words(a->export, a->n_export, b->export, b->n_export);
+}
+
+static bool same_files(const struct conf *a, const struct conf *b)
+{
+	return same_words(a->export_files, a->n_export_files, b->export_files, b->n_export_files);
+}
+
+static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf *b)
+{
+	char before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
+
+	say_changed_usec(f, "flush_interval", a->flush_interval_usec, b->flush_interval_usec);
+	if (a->flush_threshold != b->flush_threshold)
+		fprintf(f, "flush_threshold %s -> %s\n",
+			format_threshold(a->flush_threshold, "auto", before),
+			format_threshold(b->flush_threshold, "auto", after));
+	say_changed(f, "batch", a->batch, b->batch);
+	say_changed(f, "batch_max", a->batch_max, b->batch_max);
+	say_changed_usec(f, "grace", a->grace_usec, b->grace_usec);
+	say_changed(f, "export_max", a->export_max, b->export_max);
+	if (!same_patterns(a, b))
+		fprintf(f, "export changed: other patterns of pools\n");
+	if (!same_files(a, b))
+		fprintf(f, "export_files changed: other files of each pool\n");
+	if (a->socket_mode != b->socket_mode)
+		fprintf(f, "socket_mode %04o -> %04o (from the next start on)\n",
+			(unsigned)a->socket_mode, (unsigned)b->socket_mode);
+}
+
 static bool same_export(const struct conf *a, const struct conf *b)
 {
-	return a->export_max == b->export_max &&
-		same_words(a->export, a->n_export, b->export, b->n_export) &&
-		same_words(a->export_files, a->n_export_files, b->export_files, b->n_export_files);
+	return a->export_max == b->export_max && same_patterns(a, b) && same_files(a, b);
 }
 
 static void replace_text(struct manager *m, char *text)
@@ -316,11 +337,8 @@ int reload_run(struct manager *m)
 		return fail(m, -ENOMEM, NULL);
 	}
 	r = apply(m, c, changes, &error);
-	if (r == 0) {
+	if (r == 0)
 		say_daemon_changes(changes, old, c);
-		if (!same_export(old, c))
-			fprintf(changes, "export, export_files or export_max changed\n");
-	}
 	if (fclose(changes) != 0 && r == 0)
 		r = -ENOMEM;
 	if (r < 0) {

@@ -130,7 +130,7 @@ static void test_flush_threshold(void **state)
 	refuse(f, "pool a", "flush_threshold", "", "such as 4096");
 	assert_int_equal(p->flush_threshold, 4096);
 	assert_int_equal(f->conf->flush_threshold, 0);
-	refuse(f, "stat a", "flush_threshold", "1", "unknown key");
+	refuse(f, "stat a", "flush_threshold", "1", "unknown key in [stat]; it belongs into [daemon]");
 }
 
 static void test_batch(void **state)
@@ -362,7 +362,7 @@ static void test_limit(void **state)
 	refuse(f, "pool a", "stat.sock.max", "1M # sockets", "not with ' #'");
 	refuse(f, "pool a", "stat.sock.min", "1M", "unknown key; [pool] has: path memory.max");
 	refuse(f, "pool a", "stat..max", "1M", "unknown key");
-	refuse(f, "daemon", "stat.sock.max", "1M", "unknown key");
+	refuse(f, "daemon", "stat.sock.max", "1M", "unknown key in [daemon]; it belongs into [pool]");
 
 	/* once a section, for each item */
 	accept(f, "pool b", "stat.sock.max", "1M");
@@ -421,8 +421,8 @@ static void test_unknown_key(void **state)
 	refuse(f, "daemon", "flushinterval", "2s",
 		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval "
 		"flush_threshold batch batch_max grace socket_mode export export_files export_max");
-	refuse(f, "daemon", "memory.max", "1", "unknown key; [daemon] has");
-	refuse(f, "daemon", "path", "/", "unknown key");
+	refuse(f, "daemon", "memory.max", "1", "unknown key in [daemon]; it belongs into [pool]");
+	refuse(f, "daemon", "path", "/", "unknown key in [daemon]; it belongs into [pool]");
 	refuse(f, "pool a", "memory.maxx", "1",
 		"perhaps memory.max is meant; [pool] has: path mem");
 	refuse(f, "pool a", "memory.swap", "1",

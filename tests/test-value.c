@@ -251,6 +251,22 @@ static void test_mode(void **state _unused_)
 	assert_int_equal(v, 0777);
 }
 
+static void test_format_usec(void **state _unused_)
+{
+	static const uint64_t values[] = {0, 1, 999, 1000, 1001, 999999, 1000000, 1500000, 60000000,
+		UINT64_C(86400000000), UINT64_MAX};
+	char buf[VALUE_TEXT_MAX];
+	uint64_t again;
+
+	assert_string_equal(value_format_usec(2000000, buf), "2s");
+	assert_string_equal(value_format_usec(500000, buf), "500ms");
+	assert_string_equal(value_format_usec(7, buf), "7us");
+	for (size_t i = 0; i < ELEMENTS(values); i++) {
+		assert_int_equal(value_parse_usec(value_format_usec(values[i], buf), &again), 0);
+		assert_int_equal(again, values[i]);
+	}
+}
+
 static void test_format_limit(void **state _unused_)
 {
 	static const uint64_t values[] = {
@@ -352,6 +368,7 @@ int main(void)
 		cmocka_unit_test(test_usec),
 		cmocka_unit_test(test_bool),
 		cmocka_unit_test(test_mode),
+		cmocka_unit_test(test_format_usec),
 		cmocka_unit_test(test_format_limit),
 		cmocka_unit_test(test_format_human),
 		cmocka_unit_test(test_format_human_is_near),

@@ -475,12 +475,25 @@ static bool is_meant(const struct key *k, enum section_kind kind, const char *ke
 	return strcmp(k->name, key) == 0;
 }
 
+/* The section in which the key is known; NULL: in none. */
+static const char *find_home(const char *key)
+{
+	for (size_t i = 0; i < ELEMENTS(keys); i++)
+		if (is_meant(&keys[i], keys[i].kind, key))
+			return section_words[keys[i].kind];
+	return NULL;
+}
+
 static int fail_unknown_key(const struct setting *s, const char *key, char **ret_error)
 {
 	struct measure_place at = {s->file, s->line, s->section, key};
 	struct nearest nearest = {.typed = key};
+	const char *home = find_home(key);
 	char known[1024] = "";
 
+	if (home)
+		return measure_fail(&at, ret_error, "unknown key in [%s]; it belongs into [%s]",
+			section_words[s->kind], home);
 	for (size_t i = 0, n = 0; i < ELEMENTS(keys) && n < sizeof(known); i++) {
 		if (keys[i].kind != s->kind)
 			continue;

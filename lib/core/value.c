@@ -213,6 +213,17 @@ const char *value_format_limit(uint64_t v, char buf[static VALUE_TEXT_MAX])
 	return buf;
 }
 
+const char *value_format_usec(uint64_t usec, char buf[static VALUE_TEXT_MAX])
+{
+	if (usec % 1000000 == 0)
+		snprintf(buf, VALUE_TEXT_MAX, "%" PRIu64 "s", usec / 1000000);
+	else if (usec % 1000 == 0)
+		snprintf(buf, VALUE_TEXT_MAX, "%" PRIu64 "ms", usec / 1000);
+	else
+		snprintf(buf, VALUE_TEXT_MAX, "%" PRIu64 "us", usec);
+	return buf;
+}
+
 const char *value_format_human(uint64_t v, char buf[static VALUE_TEXT_MAX])
 {
 	static const char suffixes[] = "KMGTPE";

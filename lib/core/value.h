@@ -44,5 +44,8 @@ int value_parse_mode(const char *text, unsigned *ret);
 #define VALUE_TEXT_MAX 24
 const char *value_format_limit(uint64_t v, char buf[static VALUE_TEXT_MAX]);
 
+/* A duration, as value_parse_usec() reads it: "2s", "500ms", "1us". At most VALUE_TEXT_MAX bytes. */
+const char *value_format_usec(uint64_t usec, char buf[static VALUE_TEXT_MAX]);
+
 /* For people: "12.5M", "64K", "0", "max". At most VALUE_TEXT_MAX bytes. */
 const char *value_format_human(uint64_t v, char buf[static VALUE_TEXT_MAX]);
