@@ -158,6 +158,7 @@ static int build(struct manager *m, int *listen_fd)
 	if (r < 0)
 		return fail(m, "the tree of pools", r);
 	m->tree->sum_granted = attachment_sum_granted;
+	m->tree->now = manager_now;
 	m->tree->n_nodes = m->n_nodes;
 	init_rstats(m);
 	r = reload_apply_first(m);

@@ -191,6 +191,7 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 		r = load_nodes(e);
 	if (r >= 0) {
 		e->tree->sum_granted = sum_granted;
+		e->tree->now = engine_now;
 		init_rstats(e);
 		r = apply_conf(e);
 	}

@@ -24,7 +24,8 @@
 /* What export_files may name beside limits of items, separated by blanks. */
 #define FILES                                                                                      \
 	"memory.current memory.peak memory.min memory.low memory.high memory.max memory.events "   \
-	"memory.events.local memory.stat memory.numa_stat cgroup.events cgroup.stat cgroup.procs " \
+	"memory.events.local memory.pressure memory.stat memory.numa_stat cgroup.events "          \
+	"cgroup.stat cgroup.procs "                                                                \
 	"cgroup.max.depth cgroup.max.descendants pool.children pool.clients"
 
 struct key {

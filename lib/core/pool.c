@@ -19,6 +19,7 @@
 
 #include "itemlimit.h"
 #include "path.h"
+#include "pressure.h"
 #include "util.h"
 
 const char *const pool_event_names[POOL_EVENTS] = {
@@ -53,6 +54,7 @@ static const char *descend(struct pool_tree *t, const char *path, struct pool **
 
 static void free_one(struct pool *p)
 {
+	pressure_free(p);
 	figures_clear(&p->sum);
 	free(p->name);
 	free(p);
@@ -128,6 +130,8 @@ void pool_hurry_change(struct pool *p)
 static void count_upwards(struct pool *p, int descendants, int members)
 {
 	for (; p; p = p->parent) {
+		if (members != 0)
+			pressure_catch_up(p);
 		p->n_descendants += descendants;
 		p->n_members_below += members;
 		pool_change(p);
@@ -194,6 +198,7 @@ static void drop(struct pool *p)
 	itemlimit_clear(p);
 	forget_change(p);
 	forget_unpublished(p);
+	pressure_unlist(p);
 	p->in_tree = false;
 	p->tree->n_pools--;
 	pool_unref(p);
@@ -211,6 +216,7 @@ int pool_tree_new(struct item_table *items, struct pool_tree **ret)
 	t->n_nodes = 1;
 	TAILQ_INIT(&t->changes);
 	TAILQ_INIT(&t->unpublished);
+	TAILQ_INIT(&t->pressures);
 	r = index_init(&t->index);
 	if (r == 0)
 		r = new_pool(t, NULL, "", 0, &t->root);
@@ -443,6 +449,8 @@ void pool_add_member(struct pool *p, struct pool_member *m)
 	TAILQ_INSERT_TAIL(&p->members, m, entry);
 	p->n_members++;
 	count_upwards(p, 0, 1);
+	if (m->n_stalls > 0)
+		pressure_count(p, 1);
 }
 
 void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on)
@@ -457,6 +465,8 @@ void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on)
 void pool_remove_member(struct pool *p, struct pool_member *m)
 {
 	pool_set_reclaims(p, m, false);
+	if (m->n_stalls > 0)
+		pressure_count(p, -1);
 	TAILQ_REMOVE(&p->members, m, entry);
 	p->n_members--;
 	count_upwards(p, 0, -1);

@@ -35,6 +35,7 @@ enum pool_event {
 extern const char *const pool_event_names[POOL_EVENTS];
 
 struct itemlimit;
+struct pressure;
 struct rstat_place;
 
 /* Whether the files of a pool are written, and what is there: daemon/export.h. Nothing is allocated
@@ -50,7 +51,8 @@ struct pool_export {
 
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
-	bool reclaims; /* it gives back when it is asked; set by pool_set_reclaims() */
+	bool reclaims;     /* it gives back when it is asked; set by pool_set_reclaims() */
+	uint32_t n_stalls; /* pressure.h: what it waits for; it may come and go with them */
 };
 
 /* Of a tree whose server has said nothing else. */
@@ -77,6 +79,7 @@ struct pool {
 	uint32_t n_descendants, n_children;
 	uint32_t n_members_below, n_members; /* in the subtree, own included; and own */
 	uint32_t n_reclaimers_below;         /* those of n_members_below that give back */
+	uint32_t n_stalled_below;            /* pressure.h: those that wait */
 	TAILQ_HEAD(, pool_member) members;   /* attachments */
 	TAILQ_HEAD(, rstat_place) places;    /* place.h: where sessions have it */
 	TAILQ_ENTRY(pool) change, publication;
@@ -84,7 +87,8 @@ struct pool {
 	struct itemlimit *itemlimits; /* itemlimit.h: limits of items that are set here */
 	/* limit.h: what people set beside memory.max, which is the counter's */
 	uint64_t high, low, min, max_depth, max_descendants;
-	uint64_t emin, elow; /* protection.h: what holds of min and low */
+	uint64_t emin, elow;       /* protection.h: what holds of min and low */
+	struct pressure *pressure; /* NULL: nobody has waited yet */
 	/* What came from a person at run time and holds over the file's; limit_bit(), below bit 16. */
 	uint32_t set_at_run;
 	uint64_t items_set_at_run;          /* the same for limits of items: itemlimit_bit() */
@@ -105,6 +109,8 @@ struct pool_tree {
 	/* From whoever serves the tree: the bytes that are granted with the item in the subtree. A
 	 * limit of an item can be set only where this is known. */
 	uint64_t (*sum_granted)(struct pool *p, uint32_t item);
+	uint64_t (*now)(void);            /* microseconds; NULL: pressure is not measured */
+	TAILQ_HEAD(, pressure) pressures; /* pools where it is not at rest */
 	uint32_t n_nodes;           /* of memory, that figures are kept apart by; at least 1 */
 	TAILQ_HEAD(, pool) changes; /* each pool once, in the order of their first change */
 	uint64_t n_changes;

@@ -14,6 +14,7 @@
 
 #include "itemlimit.h"
 #include "limit.h"
+#include "pressure.h"
 #include "text.h"
 #include "util.h"
 #include "value.h"
@@ -173,6 +174,7 @@ static const struct file files[] = {
 	{"memory.max", STATFMT_READ | STATFMT_WRITE, false, read_max, write_max},
 	{"memory.events", STATFMT_READ, false, read_events, NULL},
 	{"memory.events.local", STATFMT_READ, false, read_events_local, NULL},
+	{"memory.pressure", STATFMT_READ, false, pressure_read, NULL},
 	{"memory.stat", STATFMT_READ, true, read_stat, NULL},
 	{"memory.numa_stat", STATFMT_READ, true, read_numa_stat, NULL},
 	{"cgroup.events", STATFMT_READ, false, read_cgroup_events, NULL},
