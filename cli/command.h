@@ -27,7 +27,7 @@ struct invocation {
 	char **args;         /* the positional arguments; n_args of them, then NULL */
 	int n_args;
 	bool json, exact, recursive;
-	const char *depth, *item, *refused_status, *reset; /* NULL: not given */
+	const char *depth, *item, *refused_status, *reset, *timeout; /* NULL: not given */
 };
 
 /*

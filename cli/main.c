@@ -43,8 +43,7 @@ enum option_id {
 
 /* Known by name and refused, because a change that is taken for forced or saved and is not does
  * harm. */
-#define OPTIONS_ABSENT                                                                             \
-	(BIT(OPTION_SAVE) | BIT(OPTION_FORCE) | BIT(OPTION_TIMEOUT) | BIT(OPTION_PERSISTENT))
+#define OPTIONS_ABSENT (BIT(OPTION_SAVE) | BIT(OPTION_FORCE) | BIT(OPTION_PERSISTENT))
 
 /* Before and behind the command. */
 #define OPTIONS_COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_HELP))
@@ -62,7 +61,7 @@ static const struct option long_options[] = {
 	{"reset", required_argument, NULL, OPTION_RESET},
 	{"save", no_argument, NULL, OPTION_SAVE},
 	{"force", no_argument, NULL, OPTION_FORCE},
-	{"timeout", optional_argument, NULL, OPTION_TIMEOUT},
+	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
 	{"persistent", no_argument, NULL, OPTION_PERSISTENT},
 	{0},
 };
@@ -91,12 +90,16 @@ static const struct command commands[] = {
 	{"remove", "POOL [--recursive]", "remove a pool that nobody uses",
 		"  --recursive  remove the pools below it first\n", 1, 1, BIT(OPTION_RECURSIVE),
 		false, change_remove},
-	{"run", "[--item NAME] [--refused-status N] POOL BYTES -- COMMAND ...",
+	{"run",
+		"[--item NAME] [--timeout T] [--refused-status N] POOL BYTES\n"
+		"       [POOL BYTES ...] -- COMMAND ...",
 		"charge, then become COMMAND; the charge ends with the process",
-		"  --item NAME  count the charge in this item of memory.stat too\n"
+		"  --item NAME  count the charges in this item of memory.stat too\n"
+		"  --timeout T  wait so long for what does not fit (10s, 500ms, 2min, 1h)\n"
 		"  --refused-status N\n"
-		"               exit with N, not 75, if the charge does not fit\n",
-		0, -1, BIT(OPTION_ITEM) | BIT(OPTION_REFUSED_STATUS), true, run_command},
+		"               exit with N, not 75, if the charges do not all fit\n",
+		0, -1, BIT(OPTION_ITEM) | BIT(OPTION_REFUSED_STATUS) | BIT(OPTION_TIMEOUT), true,
+		run_command},
 	{"clients", "[POOL]", "the sessions attached to a pool or below it", NULL, 0, 1,
 		BIT(OPTION_JSON), false, show_clients},
 	{"drain", "POOL", "return the idle credit of the subtree now", NULL, 1, 1, 0, false,
@@ -213,6 +216,9 @@ static int store_option(struct invocation *inv, int id)
 		break;
 	case OPTION_REFUSED_STATUS:
 		inv->refused_status = optarg;
+		break;
+	case OPTION_TIMEOUT:
+		inv->timeout = optarg;
 		break;
 	case OPTION_RESET:
 		inv->reset = optarg;

@@ -10,9 +10,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "claim.h"
 #include "command.h"
 #include "errors.h"
 #include "output.h"
@@ -27,16 +30,55 @@ enum {
 };
 
 struct request {
-	const char *path, *bytes_text;
-	uint64_t bytes, refused_status;
+	uint64_t refused_status, timeout_usec;
+	bool waits;
 	char **command;
-	struct tally_pool *pool; /* attached until the exec, or the failure */
+	size_t n;
+	struct claim claims[]; /* attached until the exec, or the failure */
 };
 
-static int parse_request(const struct invocation *inv, struct request *ret)
+/* The bytes as they were typed. */
+static const char *bytes_text(const struct invocation *inv, size_t claim)
 {
-	struct request q = {.refused_status = STATUS_REFUSED};
-	int marker = 0;
+	return inv->args[2 * claim + 1];
+}
+
+static int parse_bytes(const struct invocation *inv, const char *text, uint64_t *ret)
+{
+	uint64_t bytes;
+	int r = text_parse_bytes(text, &bytes);
+
+	if (r == -EINVAL)
+		return command_usage(inv,
+			"BYTES wants digits with an optional K, M, G, T, P or E, not '%s'",
+			ERROR_CUT(text));
+	if (r < 0 || bytes > TALLY_BYTES_MAX)
+		return command_usage(inv, "BYTES wants less than 8T, not '%s'", ERROR_CUT(text));
+	*ret = bytes;
+	return STATUS_DONE;
+}
+
+static int parse_options(const struct invocation *inv, struct request *q)
+{
+	q->refused_status = STATUS_REFUSED;
+	if (inv->refused_status &&
+		(text_parse_number(inv->refused_status, &q->refused_status) < 0 ||
+			q->refused_status > 255))
+		return command_usage(inv, "--refused-status wants a number from 0 to 255, not '%s'",
+			ERROR_CUT(inv->refused_status));
+	q->waits = inv->timeout;
+	if (inv->timeout && text_parse_duration(inv->timeout, &q->timeout_usec) < 0)
+		return command_usage(inv,
+			"--timeout wants seconds, or a number with ms, s, min or h, not '%s'",
+			ERROR_CUT(inv->timeout));
+	return STATUS_DONE;
+}
+
+/* The caller frees it, also on failure. */
+static int parse_request(const struct invocation *inv, struct request **ret)
+{
+	struct request *q;
+	int marker = 0, r;
 
 	while (marker < inv->n_args && strcmp(inv->args[marker], "--"))
 		marker++;
@@ -44,31 +86,26 @@ static int parse_request(const struct invocation *inv, struct request *ret)
 		return command_usage(inv, "wants POOL BYTES -- COMMAND");
 	if (marker == inv->n_args)
 		return command_usage(inv, "no '--' before COMMAND");
-	if (marker > 2 && *inv->args[2] == '-')
-		return command_usage(
-			inv, "options such as '%s' stand before POOL", ERROR_CUT(inv->args[2]));
-	if (marker > 2)
-		return command_usage(
-			inv, "more than one POOL BYTES is not available in this version");
+	for (int i = 2; i < marker; i++)
+		if (*inv->args[i] == '-')
+			return command_usage(inv, "options such as '%s' stand before POOL",
+				ERROR_CUT(inv->args[i]));
+	if (marker % 2)
+		return command_usage(inv, "'%s' has no BYTES", ERROR_CUT(inv->args[marker - 1]));
 	if (marker + 1 == inv->n_args)
 		return command_usage(inv, "no COMMAND behind '--'");
-	if (inv->refused_status &&
-		(text_parse_number(inv->refused_status, &q.refused_status) < 0 ||
-			q.refused_status > 255))
-		return command_usage(inv, "--refused-status wants a number from 0 to 255, not '%s'",
-			ERROR_CUT(inv->refused_status));
-	q.path = inv->args[0];
-	q.bytes_text = inv->args[1];
-	q.command = inv->args + 3;
-	if (text_parse_bytes(q.bytes_text, &q.bytes) == -EINVAL)
-		return command_usage(inv,
-			"BYTES wants digits with an optional K, M, G, T, P or E, not '%s'",
-			ERROR_CUT(q.bytes_text));
-	if (text_parse_bytes(q.bytes_text, &q.bytes) < 0 || q.bytes > TALLY_BYTES_MAX)
-		return command_usage(
-			inv, "BYTES wants less than 8T, not '%s'", ERROR_CUT(q.bytes_text));
+	q = calloc(1, sizeof(*q) + (size_t)marker / 2 * sizeof(q->claims[0]));
+	if (!q)
+		return error_line(STATUS_ERROR, "out of memory");
 	*ret = q;
-	return STATUS_DONE;
+	q->n = (size_t)marker / 2;
+	q->command = inv->args + marker + 1;
+	r = parse_options(inv, q);
+	for (size_t i = 0; i < q->n && !r; i++) {
+		q->claims[i].path = inv->args[2 * i];
+		r = parse_bytes(inv, bytes_text(inv, i), &q->claims[i].bytes);
+	}
+	return r;
 }
 
 /* The session is named after the program that it is going to be. */
@@ -120,12 +157,14 @@ static bool find_limiting(
 }
 
 /* Which limit it was is asked for afterwards, so it may have got room again; then none is named. */
-static int tell_refusal(const struct invocation *inv, const struct request *q)
+static int tell_refusal(const struct invocation *inv, const struct request *q, size_t refused)
 {
-	_cleanup_(freep) char *path = strdup(q->path);
+	const struct claim *c = &q->claims[refused];
+	const char *typed = bytes_text(inv, refused);
+	_cleanup_(freep) char *path = strdup(c->path);
 	struct limit l;
 
-	while (path && !find_limiting(inv, path, q->bytes, &l)) {
+	while (path && !find_limiting(inv, path, c->bytes, &l)) {
 		char *parent = strcmp(path, "/") ? text_parent_path(path) : NULL;
 
 		free(path);
@@ -138,27 +177,43 @@ static int tell_refusal(const struct invocation *inv, const struct request *q)
 		error_line(0,
 			"%s: %s does not fit: %s of %s is %s, held %s%s%s; "
 			"end a client ('tallyctl clients %s') or raise %s",
-			q->path, ERROR_CUT(q->bytes_text), l.file, path,
-			output_limit(l.max, max_text), output_bytes(l.held, held_text),
-			l.has_idle ? ", idle " : "",
+			c->path, ERROR_CUT(typed), l.file, path, output_limit(l.max, max_text),
+			output_bytes(l.held, held_text), l.has_idle ? ", idle " : "",
 			l.has_idle ? output_bytes(l.idle, idle_text) : "", path, l.file);
 	} else {
 		error_line(0,
 			"%s: %s does not fit under a limit of the pool or of one above it; "
 			"try again, or see 'tallyctl tree'",
-			q->path, ERROR_CUT(q->bytes_text));
+			c->path, ERROR_CUT(typed));
 	}
 	return (int)q->refused_status;
+}
+
+static uint64_t deadline_of(const struct request *q)
+{
+	struct timespec t;
+	uint64_t now;
+
+	if (!q->waits)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+	return q->timeout_usec < UINT64_MAX - now ? now + q->timeout_usec : UINT64_MAX;
 }
 
 static int charge(const struct invocation *inv, struct request *q)
 {
 	tally_item item = 0;
+	size_t failed = 0;
 	int r;
 
-	r = tally_attach(inv->tally, q->path, 0, &q->pool);
-	if (r < 0)
-		return error_get(inv, q->path, NULL, r);
+	for (size_t i = 0; i < q->n; i++) {
+		struct claim *c = &q->claims[i];
+
+		r = tally_attach(inv->tally, c->path, 0, &c->pool);
+		if (r < 0)
+			return error_get(inv, c->path, NULL, r);
+	}
 	if (inv->item) {
 		r = tally_item_lookup(inv->tally, inv->item, &item);
 		if (r == -ENOENT || r == -EINVAL || r == -E2BIG)
@@ -169,14 +224,14 @@ static int charge(const struct invocation *inv, struct request *q)
 		if (r < 0)
 			return error_plain(inv, inv->item, r);
 	}
-	r = tally_charge_item(q->pool, item, q->bytes);
-	if (r == -ENOMEM)
-		return tell_refusal(inv, q);
+	r = claim_all(q->claims, q->n, item, deadline_of(q), &failed);
+	if (r == -ENOMEM || (r == -ETIMEDOUT && q->waits))
+		return tell_refusal(inv, q, failed);
 	if (r == -EINVAL && inv->item)
 		return error_line(STATUS_ERROR,
 			"the item '%s' counts events and cannot be charged; name a gauge",
 			inv->item);
-	return r < 0 ? error_plain(inv, q->path, r) : STATUS_DONE;
+	return r < 0 ? error_plain(inv, q->claims[failed].path, r) : STATUS_DONE;
 }
 
 static int become(const struct invocation *inv, char **command)
@@ -195,16 +250,17 @@ static int become(const struct invocation *inv, char **command)
 
 int run_command(struct invocation *inv)
 {
-	struct request q;
+	_cleanup_(freep) struct request *q = NULL;
 	int r = parse_request(inv, &q);
 
 	if (!r)
-		r = open_as(inv, q.command[0]);
+		r = open_as(inv, q->command[0]);
 	if (r)
 		return r;
-	r = charge(inv, &q);
+	r = charge(inv, q);
 	if (!r)
-		r = become(inv, q.command);
-	tally_detach(q.pool);
+		r = become(inv, q->command);
+	for (size_t i = 0; i < q->n; i++)
+		tally_detach(q->claims[i].pool);
 	return r;
 }

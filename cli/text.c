@@ -111,6 +111,27 @@ int text_parse_number(const char *text, uint64_t *ret)
 	return 0;
 }
 
+int text_parse_duration(const char *text, uint64_t *ret_usec)
+{
+	static const struct {
+		const char *name;
+		uint64_t usec;
+	} units[] = {{"", 1000000}, {"s", 1000000}, {"us", 1}, {"ms", 1000}, {"min", 60000000},
+		{"h", UINT64_C(3600000000)}};
+	const char *end;
+	uint64_t v;
+	int r = parse_digits(text, &end, &v);
+
+	for (size_t i = 0; r >= 0 && i < sizeof(units) / sizeof(units[0]); i++)
+		if (strcmp(end, units[i].name) == 0) {
+			if (__builtin_mul_overflow(v, units[i].usec, &v))
+				return -ERANGE;
+			*ret_usec = v;
+			return 0;
+		}
+	return r < 0 ? r : -EINVAL;
+}
+
 int text_parse_bytes(const char *text, uint64_t *ret)
 {
 	static const char suffixes[] = "KMGTPEkmgtpe";

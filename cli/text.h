@@ -41,6 +41,10 @@ int text_parse_number(const char *text, uint64_t *ret);
 /* Decimal digits and an optional K M G T P E (powers of 1024; either case). -EINVAL, -ERANGE. */
 int text_parse_bytes(const char *text, uint64_t *ret);
 
+/* Decimal digits and an optional unit, us, ms, s (the default), min or h, in microseconds. -EINVAL,
+ * -ERANGE. */
+int text_parse_duration(const char *text, uint64_t *ret_usec);
+
 /* The text of a limit: `max`, which reads as UINT64_MAX, or a number; a newline behind it is fine.
  */
 int text_parse_limit(const char *text, uint64_t *ret);

@@ -151,6 +151,11 @@ has_process() {
 	get "$1" cgroup.procs | grep -qx "$2"
 }
 
+# has_waiter POOL: somebody waits there.
+has_waiter() {
+	get "$1" pool.clients | grep -q ' waiting=[1-9]'
+}
+
 # soon COMMAND ...: it succeeds within a second.
 soon() {
 	for _ in $(seq 40); do
@@ -253,10 +258,7 @@ test_usage() {
 	done
 	fails 2 "--save is not available" "set --save" set --save / memory.max=max
 	fails 2 "--force is not available" "remove --force" remove /tenants --force
-	fails 2 "--timeout is not available" "run --timeout 1s" run --timeout 1s / 1K -- true
-	fails 2 "--timeout is not available" "run --timeout=1s" run --timeout=1s / 1K -- true
 	fails 2 "--persistent is not available" "clients --persistent" clients --persistent
-	fails 2 "not available" "run with two pools" run / 1K /tenants 1K -- true
 
 	for command in '' x -1 +1 1.5 1K ' 1' 99999999999999999999; do
 		fails 2 "--depth wants" "tree --depth '$command'" tree --depth "$command"
@@ -267,6 +269,12 @@ test_usage() {
 	fails 2 "no '--'" "run without --" run / 1K true
 	fails 2 "no COMMAND" "run without a command" run / 1K --
 	fails 2 "stand before POOL" "run with an option behind BYTES" run / 1K --item buffers -- true
+	fails 2 "'/tenants' has no BYTES" "run with a pool and no bytes" run / 1K /tenants -- true
+	fails 2 "BYTES wants digits" "run with bad bytes behind good ones" run / 1K /tenants x -- true
+	for command in '' x -1 1.5 1x 10d 99999999999999999999 99999999999999999h; do
+		fails 2 "--timeout wants" "run --timeout '$command'" \
+			run --timeout "$command" / 1K -- true
+	done
 	for command in '' x K -1 +1 1.5K '1 K' 1KB 0x10 max 1KK; do
 		fails 2 "BYTES wants digits" "run with '$command' bytes" run / "$command" -- true
 	done
@@ -663,6 +671,59 @@ test_vanishing() {
 
 # ------------------------------------------------------------------ charges
 
+# All or nothing, and it is told which pool refused.
+test_run_with_several() {
+	works "one more pool" create /tenants/c memory.max=1M
+	hold /tenants/b 2M /tenants/c 512K
+	check "both are charged" soon has /tenants/b memory.current 2097152
+	check "with what was asked of each" soon has /tenants/c memory.current 524288
+	fails 75 "^tallyctl: /tenants/c: 768K does not fit: memory.max of /tenants/c is 1M, held 512K" \
+		"the second refuses" run /tenants/b 1M /tenants/c 768K -- true
+	fails 75 "^tallyctl: /tenants/c: 768K does not fit" "and as the first one" \
+		run /tenants/c 768K /tenants/b 1M -- true
+	prints "the first is left as it was" 2097152 get /tenants/b memory.current
+	fails 75 "/tenants/c: 512K does not fit" "the same pool twice" \
+		run /tenants/c 512K /tenants/c 512K -- true
+	works "the same pool twice, and it fits" run /tenants/c 256K /tenants/c 256K -- true
+	fails 1 "/none: no such pool" "run makes no second pool" run /tenants/b 1K /none 1K -- true
+	end_holder "$holder"
+	check "both end with the process" soon has /tenants memory.current 0
+}
+
+test_run_with_timeout() {
+	local waiter pids=() i status=0 order
+
+	fails 75 "/tenants/c: 2M does not fit: memory.max of /tenants/c is 1M" \
+		"nothing comes free in time" run --timeout 100ms /tenants/c 2M -- true
+	fails 9 "does not fit" "with --refused-status" \
+		run --timeout 0 --refused-status 9 /tenants/c 2M -- true
+	works "what fits does not wait" run --timeout 1h /tenants/c 1M -- true
+	hold /tenants/c 1M
+	check "a holder" soon has /tenants/c memory.current 1048576
+	"$TALLYCTL" --socket "$socket" run --timeout 10min /tenants/b 1M /tenants/c 1M -- true &
+	waiter=$!
+	check "one waits" soon has_waiter /tenants/c
+	prints "and holds nothing meanwhile" 0 get /tenants/b memory.current
+	end_holder "$holder"
+	wait "$waiter"
+	report $? "it gets both when one comes free"
+
+	# Each holds one of the two for a moment and wants the other.
+	ctl set /tenants/b memory.max=1M
+	for i in 1 2 3 4 5 6; do
+		order=(/tenants/b 1M /tenants/c 1M)
+		[ $((i % 2)) -eq 0 ] || order=(/tenants/c 1M /tenants/b 1M)
+		"$TALLYCTL" --socket "$socket" run --timeout 10min "${order[@]}" -- sleep 0.05 &
+		pids+=($!)
+	done
+	for i in "${pids[@]}"; do
+		wait "$i" || status=$?
+	done
+	report "$status" "two pools in either order do not wait for each other"
+	ctl set /tenants/b memory.max=max
+	check "nothing is left" soon has /tenants memory.current 0
+}
+
 test_run() {
 	local reference first fds
 
@@ -754,6 +815,8 @@ test_run() {
 		run /tenants/b 1K -- "$work/tallyd.conf"
 	check "then nothing is held" soon has /tenants/b memory.current 0
 	fails 1 "/none: no such pool" "run makes no pool" run /none 1K -- true
+	test_run_with_several
+	test_run_with_timeout
 
 	printf '#!/bin/sh\nexec sleep 3600\n' >"$work/my 100% tool"
 	chmod +x "$work/my 100% tool"
