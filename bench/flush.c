@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 		bench_die("these options cannot be; see --help");
 	flushload_init(&load);
 	grove_init(&load.grove, "", (unsigned)bench_number(&options[POOLS]));
-	rig_start("[daemon]\nexport =\n");
+	rig_start("[daemon]\nexport =\n" RIG_NO_LIMITS);
 	run_all(&load);
 	grove_free(&load.grove);
 	flushload_free(&load);

@@ -209,10 +209,10 @@ static void await_files(struct readload *l, uint64_t n_exported)
 static void set_up(struct readload *l, uint64_t n_exported)
 {
 	const char *reason;
-	char config[256];
+	char config[512];
 
 	snprintf(config, sizeof(config),
-		"[daemon]\nexport_files = memory.stat\nexport_max = %llu\n",
+		"[daemon]\nexport_files = memory.stat\nexport_max = %llu\n" RIG_NO_LIMITS,
 		(unsigned long long)n_exported);
 	rig_start(config);
 	for (int mode = 0; mode < RIG_MODES; mode++) {

@@ -19,6 +19,11 @@ enum rig_mode {
 
 extern const char *const rig_mode_names[RIG_MODES];
 
+/* For [daemon]: one user makes all that is measured. */
+#define RIG_NO_LIMITS                                                                              \
+	"max_sessions_per_uid = 4294967295\nmax_pools_per_uid = 4294967295\n"                      \
+	"max_attachments_per_uid = 4294967295\n"
+
 /*
  * Starts the daemon $TALLYD with this configuration; it ends with the process. Several may run; what
  * follows is of the one that was started last. Embedded engines get the same configuration.

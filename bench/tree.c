@@ -363,7 +363,7 @@ static struct bench_option options[] = {
 
 int main(int argc, char **argv)
 {
-	static const char config[] = "[daemon]\nexport =\n";
+	static const char config[] = "[daemon]\nexport =\n" RIG_NO_LIMITS;
 	struct grove groves[SIZES];
 	uint64_t sizes[SIZES];
 	struct bench b;

@@ -19,6 +19,12 @@
 #include "queue.h"
 #include "request.h"
 #include "row.h"
+#include "user.h"
+
+/* Dead attachments of a session that do not count for its uid: collecting waits until there are some,
+ * and a client that does as it should is not to pay for that. One that keeps its keys from being
+ * collected is. */
+#define DEAD_FREE 256
 
 static int by_number(const void *a, const void *b)
 {
@@ -82,10 +88,27 @@ uint64_t attachment_sum_granted(struct pool *root, uint32_t item)
 	return sum;
 }
 
+static void stop_counting(struct attachment *a)
+{
+	if (a->counts)
+		user_give(a->session->user, USER_ATTACHMENTS, 1);
+	a->counts = false;
+}
+
+static void mark_dead(struct attachment *a)
+{
+	a->is_dead = true;
+	if (a->session->n_dead_attachments++ < DEAD_FREE)
+		stop_counting(a);
+}
+
 static void drop(struct attachment *a)
 {
 	struct session *s = a->session;
 	struct key *k;
+
+	stop_counting(a);
+	s->n_dead_attachments -= a->is_dead;
 
 	while ((k = TAILQ_FIRST(&a->keys)))
 		key_free(k);
@@ -123,14 +146,21 @@ int attachment_open(struct session *s, uint64_t number, struct pool *pool, struc
 		return -EPROTO;
 	collect_run(s);
 
+	r = user_take(s->user, USER_ATTACHMENTS, 1);
+	if (r < 0)
+		return r;
 	a = calloc(1, sizeof(*a));
-	if (!a)
+	if (!a) {
+		user_give(s->user, USER_ATTACHMENTS, 1);
 		return -ENOMEM;
+	}
 	a->session = s;
+	a->counts = true;
 	a->number = number;
 	a->pool = pool;
 	TAILQ_INIT(&a->keys);
 	if (!tsearch(a, &s->attachment_index, by_number)) {
+		stop_counting(a);
 		free(a);
 		return -ENOMEM;
 	}
@@ -206,6 +236,7 @@ static void finish_detach(struct attachment *a)
 	TAILQ_FOREACH (k, &a->keys, entry)
 		row_give_back(k, LEDGER_DYING);
 	leave_pool(a);
+	mark_dead(a);
 	a->state = ATTACHMENT_DETACHED;
 	packet_send_done(s, a->detach_cookie, 0);
 	if (a->forget)

@@ -31,6 +31,8 @@ struct attachment {
 	uint64_t overdraft;
 	TAILQ_HEAD(, key) keys;
 	TAILQ_ENTRY(attachment) entry; /* in the session */
+	/* It counts for the uid, and it is dead: detached, and its keys not yet to be used again. */
+	bool counts, is_dead;
 };
 
 /* The attachment of that number, whatever its state; NULL: none. */
@@ -39,7 +41,7 @@ struct attachment *attachment_find(struct session *s, uint64_t number);
 /*
  * Attaches to a pool; the key of (attachment, none) in *ret_key. The same number again gives the
  * same answer. An extent that has to be sent comes with its number (0: none).
- * -EPROTO: the number was used before; -ENOSPC: no key is left; -ENOMEM, and what growing the
+ * -EDQUOT: the uid has as many as it may have; -EPROTO: the number was used before; -ENOSPC: no key is left; -ENOMEM, and what growing the
  * segment or the ledger may say.
  */
 int attachment_open(struct session *s, uint64_t number, struct pool *pool, struct key **ret_key,

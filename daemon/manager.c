@@ -19,12 +19,14 @@
 #include "flush.h"
 #include "kernel.h"
 #include "log.h"
+#include "owner.h"
 #include "queue.h"
 #include "reload.h"
 #include "row.h"
 #include "rundir.h"
 #include "server.h"
 #include "session.h"
+#include "user.h"
 
 uint64_t manager_now(void)
 {
@@ -159,8 +161,13 @@ static int build(struct manager *m, int *listen_fd)
 		return fail(m, "the tree of pools", r);
 	m->tree->sum_granted = attachment_sum_granted;
 	m->tree->now = manager_now;
+	m->tree->on_drop = owner_forget;
 	m->tree->n_nodes = m->n_nodes;
 	init_rstats(m);
+	r = users_new(&m->users);
+	if (r < 0)
+		return fail(m, "the accounts of users", r);
+	users_configure(m->users, m->conf);
 	r = reload_apply_first(m);
 	if (r < 0)
 		return r;
@@ -237,6 +244,7 @@ struct manager *manager_free(struct manager *m)
 		return NULL;
 	m->ledger = ledger_close(m->ledger);
 	m->tree = pool_tree_free(m->tree);
+	m->users = users_free(m->users);
 	item_table_clear(&m->items);
 	m->conf = conf_free(m->conf);
 	m->rundir = rundir_close(m->rundir);

@@ -27,6 +27,7 @@ struct queues;
 struct rundir;
 struct server;
 struct session;
+struct users;
 
 TAILQ_HEAD(session_list, session);
 
@@ -61,6 +62,7 @@ struct manager {
 	char *reload_text; /* what the last reload changed, or why it failed */
 	struct item_table items;
 	struct pool_tree *tree;
+	struct users *users;
 	struct ledger *ledger;
 
 	struct session_list sessions;

@@ -13,6 +13,7 @@
 #include "flush.h"
 #include "key.h"
 #include "log.h"
+#include "owner.h"
 #include "packet.h"
 #include "request.h"
 
@@ -38,10 +39,6 @@ static bool on_hello(struct session *s, const union message_buffer *m, const cha
 	else
 		w.status = session_hello(s, strings[0], m->hello.flags & WIRE_HELLO_RSEQ, fds);
 	packet_send(s, &w, sizeof(w), fds, w.status == 0 ? 3 : 0);
-	if (w.status == -EPERM)
-		log_warning(
-			"pid %d of uid %u was not let in: only root and the daemon's own user are",
-			(int)s->pid, (unsigned)s->uid);
 	if (w.status < 0)
 		session_end(s, "its HELLO was refused");
 	return true;
@@ -110,7 +107,7 @@ static bool on_attach(struct session *s, const union message_buffer *m, const ch
 	if ((m->attach.flags & ~WIRE_ATTACH_CREATE) || m->attach.attachment == 0)
 		return false;
 	if (m->attach.flags & WIRE_ATTACH_CREATE)
-		r = pool_create_all(tree, strings[0], &p);
+		r = owner_create(s, strings[0], true, &p);
 	else
 		r = pool_find(tree, strings[0], &p);
 	if (r >= 0)
@@ -283,7 +280,7 @@ static bool on_create(struct session *s, const union message_buffer *m, const ch
 {
 	struct pool *p;
 
-	packet_send_done(s, m->h.cookie, pool_create(s->manager->tree, strings[0], &p));
+	packet_send_done(s, m->h.cookie, owner_create(s, strings[0], false, &p));
 	return true;
 }
 

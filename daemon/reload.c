@@ -15,6 +15,7 @@
 #include "log.h"
 #include "queue.h"
 #include "session.h"
+#include "user.h"
 
 static const struct conf_pool *section_of(const struct conf *c, const char *path)
 {
@@ -258,6 +259,11 @@ static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf 
 	say_changed(f, "batch_max", a->batch_max, b->batch_max);
 	say_changed_usec(f, "grace", a->grace_usec, b->grace_usec);
 	say_changed(f, "export_max", a->export_max, b->export_max);
+	say_changed(f, "max_sessions_per_uid", a->max_sessions_per_uid, b->max_sessions_per_uid);
+	say_changed(f, "max_pools_per_uid", a->max_pools_per_uid, b->max_pools_per_uid);
+	say_changed(f, "max_attachments_per_uid", a->max_attachments_per_uid,
+		b->max_attachments_per_uid);
+	say_changed(f, "max_queued_per_uid", a->max_queued_per_uid, b->max_queued_per_uid);
 	if (!same_patterns(a, b))
 		fprintf(f, "export changed: other patterns of pools\n");
 	if (!same_files(a, b))
@@ -348,6 +354,7 @@ int reload_run(struct manager *m)
 	}
 
 	m->conf = c;
+	users_configure(m->users, c);
 	export_reconfigure(m->export, !same_export(old, c));
 	flush_reconfigure(m->flush);
 	TAILQ_FOREACH (s, &m->sessions, entry)

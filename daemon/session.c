@@ -22,9 +22,14 @@
 #include "queue.h"
 #include "request.h"
 #include "server.h"
+#include "user.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
+#endif
+
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
 #endif
 
 #define HELLO_TIMEOUT_MS 5000
@@ -37,6 +42,10 @@ static void maybe_free(struct session *s)
 	close_fd(s->pidfd);
 	close_fd(s->event_fd);
 	packet_drop_all(s);
+	if (s->user)
+		user_give(s->user, s->turned_away ? USER_TURNED_AWAY : USER_SESSIONS, 1);
+	user_unref(s->user);
+	free(s->groups);
 	free(s);
 }
 
@@ -208,6 +217,43 @@ static int open_pidfd(int fd, pid_t pid)
 	return pidfd < 0 ? -errno : pidfd;
 }
 
+/* The kernel allows 65536, and knows how many there are. */
+static int read_groups(struct session *s)
+{
+	socklen_t n = 0;
+
+	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &n) == 0)
+		return 0;
+	if (errno != ERANGE)
+		return -errno;
+	s->groups = malloc(n);
+	if (!s->groups)
+		return -ENOMEM;
+	if (getsockopt(s->fd, SOL_SOCKET, SO_PEERGROUPS, s->groups, &n) < 0)
+		return -errno;
+	s->n_groups = n / sizeof(*s->groups);
+	return 0;
+}
+
+/* One too many is kept for a moment to be told, if there are not too many of those either. */
+static int open_account(struct session *s)
+{
+	struct user *user;
+	int r = user_get(s->manager->users, s->uid, &user);
+
+	if (r < 0)
+		return r;
+	r = user_take(user, USER_SESSIONS, 1);
+	if (r < 0) {
+		s->turned_away = true;
+		r = user_take(user, USER_TURNED_AWAY, 1);
+	}
+	if (r < 0)
+		return user_unref(user), r;
+	s->user = user;
+	return 0;
+}
+
 static int identify(struct session *s)
 {
 	struct ucred cred;
@@ -221,6 +267,12 @@ static int identify(struct session *s)
 	s->pid = cred.pid;
 	s->uid = cred.uid;
 	s->gid = cred.gid;
+	r = open_account(s);
+	if (r < 0)
+		return r;
+	r = read_groups(s);
+	if (r < 0)
+		return r;
 	r = open_pidfd(s->fd, s->pid);
 	if (r < 0)
 		return r;
@@ -267,7 +319,7 @@ int session_new(struct manager *m, int fd, struct session **ret)
 	if (r >= 0)
 		r = watch(s, &s->poll, s->fd, UV_READABLE, on_socket);
 	if (r < 0) {
-		if (r != -ESRCH)
+		if (r != -ESRCH && r != -EDQUOT)
 			log_warning("pid %d cannot be served: %s", (int)s->pid, strerror(-r));
 		session_end(s, "it could not be set up");
 		return r;
@@ -296,6 +348,8 @@ int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fd
 	_cleanup_(close_fdp) int theirs = -1, rw = -1, ro = -1;
 	int fds[2], r;
 
+	if (s->turned_away)
+		return -EDQUOT;
 	if (s->uid != 0 && s->uid != geteuid())
 		return -EPERM;
 	r = segment_extend(&s->segment, s->manager->n_cpus,

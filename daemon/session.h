@@ -21,6 +21,7 @@ struct attachment;
 struct collect;
 struct key;
 struct packet;
+struct user;
 
 enum session_state {
 	SESSION_NEW, /* connected, has not said HELLO */
@@ -34,9 +35,14 @@ struct session {
 	TAILQ_ENTRY(session) entry;
 	enum session_state state;
 	uint64_t number;
+	/* Of the process that connected, as it was then. */
 	pid_t pid;
 	uid_t uid;
 	gid_t gid;
+	gid_t *groups; /* supplementary ones; n_groups of them */
+	size_t n_groups;
+	struct user *user; /* the account of its uid */
+	bool turned_away;  /* the uid has as many sessions as it may have; its HELLO is told so */
 	uint64_t since_usec;
 	char name[WIRE_NAME_MAX + 1];
 
@@ -58,7 +64,7 @@ struct session {
 	struct collect *collect; /* the collection of keys that runs; NULL: none */
 	void *attachment_index;  /* tsearch(3) root, by number */
 	TAILQ_HEAD(, attachment) attachments;
-	uint32_t n_attachments;
+	uint32_t n_attachments, n_dead_attachments;
 
 	unsigned in_drainer; /* words of this session that the drainer may be changing */
 	uint64_t drained;    /* number of the last round of a drain that has taken from it */
@@ -90,7 +96,7 @@ void session_watch_socket(struct session *s);
  */
 void session_publish_marks(struct session *s);
 
-/* What HELLO asks for (has_rseq: its threads have sequences): -EPERM, -EPROTO, -ENOMEM … are answered by the caller. On success the three
+/* What HELLO asks for (has_rseq: its threads have sequences): -EDQUOT, -ENOMEM … are answered by the caller. On success the three
  * descriptors to send are in ret_fds. */
 int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3]);
 

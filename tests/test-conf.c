@@ -222,6 +222,10 @@ static void test_every_key(void **state)
 	check_list(c->export, c->n_export, "/a* /b");
 	check_list(c->export_files, c->n_export_files, "memory.stat memory.max");
 	assert_int_equal(c->export_max, 7);
+	assert_int_equal(c->max_sessions_per_uid, 1024);
+	assert_int_equal(c->max_pools_per_uid, 4096);
+	assert_int_equal(c->max_attachments_per_uid, 65536);
+	assert_int_equal(c->max_queued_per_uid, 65536);
 	assert_int_equal(c->n_items, 9);
 	assert_string_equal(c->items[3].help, "Buffers;of sockets");
 	assert_string_equal(c->items[3].unit, "bytes");

@@ -187,6 +187,12 @@ static void test_narrow(void **state)
 	refuse(f, "daemon", "socket_mode", "rw", "octal");
 	refuse(f, "daemon", "export_max", "4294967296", "from 0 to 4294967295");
 	refuse(f, "daemon", "export_max", "4K", "a number of pools");
+	accept(f, "daemon", "max_pools_per_uid", "1");
+	accept(f, "daemon", "max_queued_per_uid", "4294967295");
+	assert_int_equal(f->conf->max_pools_per_uid, 1);
+	assert_true(f->conf->max_queued_per_uid == UINT32_MAX);
+	refuse(f, "daemon", "max_sessions_per_uid", "0", "a number from 1 to 4294967295");
+	refuse(f, "daemon", "max_attachments_per_uid", "4294967296", "such as 65536");
 	assert_int_equal(f->conf->socket_mode, 0660);
 	assert_int_equal(f->conf->export_max, 0);
 }
@@ -420,7 +426,9 @@ static void test_unknown_key(void **state)
 
 	refuse(f, "daemon", "flushinterval", "2s",
 		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval "
-		"flush_threshold batch batch_max grace socket_mode export export_files export_max");
+		"flush_threshold batch batch_max grace socket_mode export export_files export_max "
+		"max_sessions_per_uid max_pools_per_uid max_attachments_per_uid "
+		"max_queued_per_uid");
 	refuse(f, "daemon", "memory.max", "1", "unknown key in [daemon]; it belongs into [pool]");
 	refuse(f, "daemon", "path", "/", "unknown key in [daemon]; it belongs into [pool]");
 	refuse(f, "pool a", "memory.maxx", "1",

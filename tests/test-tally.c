@@ -42,6 +42,7 @@
 static const char config[] = "[daemon]\n"
 			     "flush_interval = 1h\n" /* figures change when a test asks for it */
 			     "grace = 100ms\n"
+			     "max_pools_per_uid = 100000\n"
 			     "export =\n"
 			     "[stat conn]\n"
 			     "type = gauge\n";

@@ -48,6 +48,9 @@ struct conf {
 	uint64_t grace_usec;          /* 30s */
 	mode_t socket_mode;           /* 0666 */
 	uint32_t export_max;          /* 4096 */
+	/* What the clients of one uid may have: 1024, 4096, 65536, 65536; at least 1 */
+	uint32_t max_sessions_per_uid, max_pools_per_uid;
+	uint32_t max_attachments_per_uid, max_queued_per_uid;
 	char **export; /* patterns of pool paths, fnmatch(3) without FNM_PATHNAME; n_export of them
 			*/
 	size_t n_export;

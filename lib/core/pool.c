@@ -165,6 +165,9 @@ static int new_pool(
 	p->id = ++t->last_id;
 	p->refs = 1;
 	p->in_tree = true;
+	p->uid = geteuid();
+	p->gid = getegid();
+	p->mode = POOL_MODE;
 	p->threshold = parent ? parent->threshold : POOL_THRESHOLD;
 	p->high = p->max_depth = p->max_descendants = COUNTER_MAX;
 	counter_init(&p->counter, parent ? &parent->counter : NULL);
@@ -199,6 +202,8 @@ static void drop(struct pool *p)
 	forget_change(p);
 	forget_unpublished(p);
 	pressure_unlist(p);
+	if (p->tree->on_drop)
+		p->tree->on_drop(p);
 	p->in_tree = false;
 	p->tree->n_pools--;
 	pool_unref(p);
@@ -258,6 +263,22 @@ int pool_find(struct pool_tree *t, const char *path, struct pool **ret)
 	if (path_next(&rest, &n))
 		return -ENOENT;
 	*ret = p;
+	return 0;
+}
+
+int pool_find_nearest(struct pool_tree *t, const char *path, struct pool **ret, size_t *ret_missing)
+{
+	size_t n, missing = 0;
+	const char *rest;
+	int r;
+
+	r = path_check(path);
+	if (r < 0)
+		return r;
+	rest = descend(t, path, ret);
+	while (path_next(&rest, &n))
+		missing++;
+	*ret_missing = missing;
 	return 0;
 }
 

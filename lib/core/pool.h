@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "counter.h"
 #include "figures.h"
@@ -58,6 +59,9 @@ struct pool_member {
 /* Of a tree whose server has said nothing else. */
 #define POOL_THRESHOLD 64
 
+/* Of a new pool: its owner may do all, the owner's group read and attach, all others read. */
+#define POOL_MODE 0754
+
 /* In the order of what a read touches. */
 struct pool {
 	struct pool *next_in_bucket; /* index.h */
@@ -99,6 +103,12 @@ struct pool {
 	/* For whoever serves the tree, not touched here. */
 	void *queue; /* requests that wait for headroom at this pool */
 	struct pool_export export;
+	/* Who owns it, and what others may do: read it (4), change what is below (2), attach (1).
+	 * A new one belongs to this process. */
+	uid_t uid;
+	gid_t gid;
+	mode_t mode;
+	void *account; /* of whoever made it; NULL: nobody's. tree->on_drop gives it back */
 	uint64_t refusal_logged_usec, refusals_unlogged;
 };
 
@@ -111,6 +121,8 @@ struct pool_tree {
 	uint64_t (*sum_granted)(struct pool *p, uint32_t item);
 	uint64_t (*now)(void);            /* microseconds; NULL: pressure is not measured */
 	TAILQ_HEAD(, pressure) pressures; /* pools where it is not at rest */
+	/* The same: a pool leaves the tree. NULL: nobody wants to know. */
+	void (*on_drop)(struct pool *p);
 	uint32_t n_nodes;           /* of memory, that figures are kept apart by; at least 1 */
 	TAILQ_HEAD(, pool) changes; /* each pool once, in the order of their first change */
 	uint64_t n_changes;
@@ -126,6 +138,11 @@ struct pool_tree *pool_tree_free(struct pool_tree *t);
 
 /* The pool of that path; -ENOENT, or what path_check() says. */
 int pool_find(struct pool_tree *t, const char *path, struct pool **ret);
+
+/* The pool of that path, or else the deepest one above it that there is; how many parts of the path are
+ * still to be made. What path_check() says. */
+int pool_find_nearest(
+	struct pool_tree *t, const char *path, struct pool **ret, size_t *ret_missing);
 
 /* Makes the last part of the path: -EEXIST when it is there, -ENOENT when its parent is not, -EAGAIN
  * beyond a max_depth or max_descendants above it. */
