@@ -17,6 +17,7 @@
 #include "log.h"
 #include "packet.h"
 #include "queue.h"
+#include "removal.h"
 #include "request.h"
 #include "row.h"
 #include "user.h"
@@ -83,7 +84,7 @@ uint64_t attachment_sum_granted(struct pool *root, uint32_t item)
 {
 	uint64_t sum = 0;
 
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+	for (struct pool *p = root; p; p = pool_next_counted(p, root))
 		sum += sum_of_members(p, item);
 	return sum;
 }
@@ -212,9 +213,13 @@ static void notice_overdraft(struct attachment *a, uint64_t dropped)
 
 static void leave_pool(struct attachment *a)
 {
+	struct pool *p = a->pool;
+
 	a->place = place_unref(a->place);
-	pool_remove_member(a->pool, &a->member);
-	a->pool = pool_unref(a->pool);
+	pool_remove_member(p, &a->member);
+	a->pool = NULL;
+	removal_sweep(a->session->manager, p);
+	pool_unref(p);
 }
 
 static bool has_intent(const struct attachment *a)

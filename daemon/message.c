@@ -8,13 +8,13 @@
 
 #include "attachment.h"
 #include "core/memfd.h"
-#include "export.h"
 #include "files.h"
 #include "flush.h"
 #include "key.h"
 #include "log.h"
 #include "owner.h"
 #include "packet.h"
+#include "removal.h"
 #include "request.h"
 
 /* Handlers return false when the message breaks the protocol. */
@@ -104,14 +104,18 @@ static bool on_attach(struct session *s, const union message_buffer *m, const ch
 	uint32_t extent = 0;
 	struct pool *p;
 
-	if ((m->attach.flags & ~WIRE_ATTACH_CREATE) || m->attach.attachment == 0)
+	if ((m->attach.flags & ~(WIRE_ATTACH_CREATE | WIRE_ATTACH_EPHEMERAL)) ||
+		m->attach.attachment == 0)
 		return false;
-	if (m->attach.flags & WIRE_ATTACH_CREATE)
-		r = owner_create(s, strings[0], true, &p);
-	else
+	if (!(m->attach.flags & WIRE_ATTACH_CREATE))
 		r = pool_find(tree, strings[0], &p);
-	if (r >= 0)
+	else
+		r = owner_create(s, strings[0],
+			m->attach.flags & WIRE_ATTACH_EPHEMERAL ? OWNER_EPHEMERAL : OWNER_ALL, &p);
+	if (r >= 0) {
 		r = attachment_open(s, m->attach.attachment, p, &k, &extent);
+		removal_sweep(s->manager, p);
+	}
 	if (r == -EPROTO)
 		return false;
 	send_key(s, WIRE_ATTACHED, &like, r, k, extent);
@@ -280,7 +284,7 @@ static bool on_create(struct session *s, const union message_buffer *m, const ch
 {
 	struct pool *p;
 
-	packet_send_done(s, m->h.cookie, owner_create(s, strings[0], false, &p));
+	packet_send_done(s, m->h.cookie, owner_create(s, strings[0], OWNER_LAST, &p));
 	return true;
 }
 
@@ -292,14 +296,8 @@ static bool on_remove(struct session *s, const union message_buffer *m, const ch
 	if (m->remove.flags != 0)
 		return false;
 	r = pool_find(s->manager->tree, strings[0], &p);
-	if (r == 0) {
-		struct pool *held = pool_ref(p);
-
-		r = pool_remove(p);
-		if (r == 0)
-			export_forget(s->manager->export, held);
-		pool_unref(held);
-	}
+	if (r == 0)
+		r = removal_run(s->manager, p);
 	packet_send_done(s, m->h.cookie, r);
 	return true;
 }

@@ -13,7 +13,7 @@ static void own(struct pool *p, struct session *s)
 	p->account = user_ref(s->user);
 }
 
-int owner_create(struct session *s, const char *path, bool all, struct pool **ret)
+int owner_create(struct session *s, const char *path, enum owner_makes what, struct pool **ret)
 {
 	struct pool_tree *tree = s->manager->tree;
 	struct pool *there, *made;
@@ -23,17 +23,18 @@ int owner_create(struct session *s, const char *path, bool all, struct pool **re
 	if (r < 0)
 		return r;
 	if (missing == 0) {
-		if (!all)
+		if (what == OWNER_LAST)
 			return -EEXIST;
 		*ret = there;
 		return 0;
 	}
-	if (missing > 1 && !all)
+	if (missing > 1 && what == OWNER_LAST)
 		return -ENOENT;
 	r = user_take(s->user, USER_POOLS, missing);
 	if (r < 0)
 		return r;
-	r = pool_create_all(tree, path, &made);
+	r = what == OWNER_EPHEMERAL ? pool_create_ephemeral(tree, path, &made)
+				    : pool_create_all(tree, path, &made);
 	if (r < 0) {
 		user_give(s->user, USER_POOLS, missing);
 		return r;

@@ -7,16 +7,19 @@
  * nobody.
  */
 
-#include <stdbool.h>
-
 #include "core/pool.h"
 #include "session.h"
 
-/*
- * Makes the pool for a client, with missing ones above it if `all`; it is fine then when the pool is
- * there. -EDQUOT: its uid would have too many; else as pool_create(), pool_create_all().
- */
-int owner_create(struct session *s, const char *path, bool all, struct pool **ret);
+/* What of a path is made. */
+enum owner_makes {
+	OWNER_LAST, /* the last part alone, which is not there yet */
+	OWNER_ALL,  /* what is missing */
+	OWNER_EPHEMERAL,
+};
+
+/* Makes the pool for a client. -EDQUOT: its uid would have too many; else as pool_create(),
+ * pool_create_all(), pool_create_ephemeral(). */
+int owner_create(struct session *s, const char *path, enum owner_makes what, struct pool **ret);
 
 /* For pool_tree.on_drop: the pool counts no more. */
 void owner_forget(struct pool *p);

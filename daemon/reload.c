@@ -194,6 +194,7 @@ static void set_pools(struct manager *m, const struct conf *c, FILE *changes)
 		set_pool(m, p, section, changes);
 		set_threshold(p, section ? section->flush_threshold : 0, by_default, changes);
 		p->configured = section != NULL;
+		p->ephemeral = p->ephemeral && !section;
 	}
 }
 

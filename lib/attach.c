@@ -225,7 +225,8 @@ static int ask(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 int client_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret)
 {
 	const char *strings[WIRE_STRINGS_MAX] = {path};
-	struct wire_attach m = {.flags = flags & TALLY_CREATE ? WIRE_ATTACH_CREATE : 0};
+	struct wire_attach m = {.flags = (flags & TALLY_CREATE ? WIRE_ATTACH_CREATE : 0) |
+			(flags & TALLY_EPHEMERAL ? WIRE_ATTACH_EPHEMERAL : 0)};
 	struct tally_pool *p = new_handle(t, path);
 	int r;
 

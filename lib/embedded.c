@@ -132,14 +132,20 @@ static int on_attach(struct embedded *e, const void *message, const char *const 
 	struct pool *p;
 	int r;
 
-	if ((m->flags & ~WIRE_ATTACH_CREATE) || m->attachment == 0)
+	if ((m->flags & ~(WIRE_ATTACH_CREATE | WIRE_ATTACH_EPHEMERAL)) || m->attachment == 0)
 		return -EPROTO;
-	if (m->flags & WIRE_ATTACH_CREATE)
-		r = pool_create_all(e->tree, strings[0], &p);
-	else
+	if (!(m->flags & WIRE_ATTACH_CREATE))
 		r = pool_find(e->tree, strings[0], &p);
-	if (r >= 0)
+	else if (m->flags & WIRE_ATTACH_EPHEMERAL)
+		r = pool_create_ephemeral(e->tree, strings[0], &p);
+	else
+		r = pool_create_all(e->tree, strings[0], &p);
+	if (r >= 0) {
+		pool_ref(p);
 		r = attach(e, m->attachment, p, &k, &extent);
+		pool_sweep(p, NULL, NULL);
+		pool_unref(p);
+	}
 	if (r == -EPROTO)
 		return r;
 	send_key(e, WIRE_ATTACHED, &like, r, k, extent);
@@ -341,13 +347,18 @@ static int on_create(struct embedded *e, const void *message, const char *const 
 static int on_remove(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_remove *m = message;
-	struct pool *p;
+	struct pool *p, *parent;
 	int r;
 
 	if (m->flags != 0)
 		return -EPROTO;
 	r = pool_find(e->tree, strings[0], &p);
-	return done(e, m->h.cookie, r < 0 ? r : pool_remove(p));
+	if (r >= 0) {
+		parent = p->parent;
+		r = pool_remove(p);
+		pool_sweep(parent, NULL, NULL);
+	}
+	return done(e, m->h.cookie, r);
 }
 
 static int on_bye(struct embedded *e, const void *message, const char *const *strings)

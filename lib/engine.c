@@ -88,7 +88,7 @@ static uint64_t sum_granted(struct pool *root, uint32_t item)
 {
 	uint64_t sum = 0;
 
-	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+	for (struct pool *p = root; p; p = pool_next_counted(p, root))
 		sum += sum_of_members(p, item);
 	return sum;
 }
@@ -312,9 +312,13 @@ static void free_collected(struct embedded *e)
 
 void engine_leave(struct engine_attachment *a)
 {
+	struct pool *p = a->pool;
+
 	a->place = place_unref(a->place);
-	pool_remove_member(a->pool, &a->member);
-	a->pool = pool_unref(a->pool);
+	pool_remove_member(p, &a->member);
+	a->pool = NULL;
+	pool_sweep(p, NULL, NULL);
+	pool_unref(p);
 }
 
 void engine_drop(struct engine_attachment *a)

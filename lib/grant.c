@@ -82,7 +82,7 @@ static void move(struct grant_request *r, struct pool *to)
 static struct pool *queue_above(struct pool *p)
 {
 	while (p && !p->queue)
-		p = p->parent;
+		p = pool_above(p);
 	return p;
 }
 
@@ -245,7 +245,7 @@ static struct pool *blocked_at(const struct grant_request *r)
 	uint32_t item = r->key->item;
 	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
 
-	for (; at.pool && at.pool != r->at->parent; at = itemlimit_next(at, item)) {
+	for (; at.pool && at.pool != pool_above(r->at); at = itemlimit_next(at, item)) {
 		const struct counter *c = itemlimit_counter(at);
 
 		if (c) {
@@ -276,8 +276,8 @@ static bool serve(struct grant_request *r)
 			drained = true;
 			continue;
 		}
-		if (!to && r->at->parent)
-			to = queue_above(r->at->parent);
+		if (!to)
+			to = queue_above(pool_above(r->at));
 		if (!to && try_grant(r, &to))
 			return true;
 		if (to == r->at)

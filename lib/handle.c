@@ -58,10 +58,11 @@ _public_ int tally_attach(
 
 	if (flags & ~(TALLY_CREATE | TALLY_EPHEMERAL | TALLY_PERSIST))
 		return -EINVAL;
-	if (flags & (TALLY_EPHEMERAL | TALLY_PERSIST))
-		return -EOPNOTSUPP;
-	if (!ret)
+	if (!ret ||
+		(flags & (TALLY_EPHEMERAL | TALLY_PERSIST)) == (TALLY_EPHEMERAL | TALLY_PERSIST))
 		return -EINVAL;
+	if (flags & TALLY_PERSIST)
+		return -EOPNOTSUPP;
 	if (!path)
 		return -ENOENT;
 	r = path_check(path);

@@ -96,12 +96,19 @@ int tally_fd(struct tally *t);
 
 /* Flags of tally_attach(). */
 #define TALLY_CREATE UINT64_C(1)    /* missing parts of the path are made */
-#define TALLY_EPHEMERAL UINT64_C(2) /* reserved: -EOPNOTSUPP */
-#define TALLY_PERSIST UINT64_C(4)   /* reserved: -EOPNOTSUPP */
+#define TALLY_EPHEMERAL UINT64_C(2) /* and go again with their last attachment */
+#define TALLY_PERSIST UINT64_C(4)   /* reserved: -EOPNOTSUPP; not with TALLY_EPHEMERAL */
 
 /*
  * Attaches to a pool. The same path twice gives two attachments with accounts of their own. Waits
  * for the daemon, 5 s at most. Free with tally_detach().
+ *
+ * A pool that is made here with TALLY_EPHEMERAL, and each part of the path that is made with it, is
+ * removed as soon as it has neither attachments nor children nor bytes granted; whether the last one is
+ * detached, or its process ends, however it ends. Attachments to such a pool keep it, whoever made it;
+ * tally_set() does not, nor a tally_create() that finds it there. A section of the daemon's
+ * configuration that names it makes it one that stays. Without TALLY_CREATE nothing is made, and so the
+ * flag does nothing.
  *
  * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EINVAL, -ENAMETOOLONG: not a
  * path; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),

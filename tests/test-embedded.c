@@ -581,7 +581,7 @@ static void test_broken_messages(void **state _unused_)
 	for (unsigned i = 0; i < ELEMENTS(bad); i++)
 		assert_int_equal(tell(b, &bad[i], sizeof(bad[i]), true), -EPROTO);
 	assert_int_equal(attach_as(b, 0, "/a", 0), -EPROTO);
-	assert_int_equal(attach_as(b, 7, "/a", 2), -EPROTO);
+	assert_int_equal(attach_as(b, 7, "/a", 4), -EPROTO);
 	assert_int_equal(detach_with(b, a, 2, 0), -EPROTO);
 	assert_int_equal(detach_with(b, a, 0, UINT64_MAX), -EPROTO);
 	assert_int_equal(get(b, "/a", "memory.max", 8), -EPROTO);

@@ -734,7 +734,7 @@ static void refuse_get(uint64_t flags)
 static void test_flags(void **state)
 {
 	static const char *const path[WIRE_STRINGS_MAX] = {"/fields"};
-	struct wire_attach attach = {.attachment = 2, .flags = 2};
+	struct wire_attach attach = {.attachment = 2, .flags = 4};
 	struct wire_detach detach = {.attachment = 1, .flags = 2};
 	struct wire_remove remove = {.flags = 1};
 

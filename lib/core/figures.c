@@ -36,6 +36,27 @@ uint64_t figures_moved(const struct figures *f, uint32_t node, uint32_t item)
 	return f->moved ? figures_clamp(f->moved[node * (ITEM_MAX + 1) + item]) : 0;
 }
 
+static void add_signed(int64_t *sum, int64_t n, bool minus)
+{
+	figures_add(sum, minus ? (int64_t)(0 - (uint64_t)n) : n);
+}
+
+static void add_array(int64_t *sums, const int64_t *more, size_t n, bool minus)
+{
+	for (size_t i = 0; more && i < n; i++)
+		add_signed(&sums[i], more[i], minus);
+}
+
+void figures_merge(struct figures *f, const struct figures *more, uint32_t n_nodes, bool minus)
+{
+	add_signed(&f->held, more->held, minus);
+	add_signed(&f->stock, more->stock, minus);
+	f->persistent += minus ? 0 - more->persistent : more->persistent;
+	f->overdraft += minus ? 0 - more->overdraft : more->overdraft;
+	add_array(f->items, more->items, ITEM_MAX + 1, minus);
+	add_array(f->moved, more->moved, (size_t)n_nodes * (ITEM_MAX + 1), minus);
+}
+
 void figures_clear(struct figures *f)
 {
 	free(f->items);

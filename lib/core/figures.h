@@ -43,5 +43,8 @@ static inline void figures_add(int64_t *sum, int64_t n)
 	*sum = (int64_t)((uint64_t)*sum + (uint64_t)n);
 }
 
+/* Adds all that `more` has, or takes it away. f has room for whatever more has room for. */
+void figures_merge(struct figures *f, const struct figures *more, uint32_t n_nodes, bool minus);
+
 /* Frees what is allocated. */
 void figures_clear(struct figures *f);

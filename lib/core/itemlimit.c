@@ -27,7 +27,7 @@ static struct counter *nearest(const struct pool *p, uint32_t item)
 {
 	if (item == 0)
 		return NULL;
-	for (; p; p = p->parent) {
+	for (; p; p = pool_above(p)) {
 		struct itemlimit *l = find(p, item);
 
 		if (l)
@@ -39,7 +39,7 @@ static struct counter *nearest(const struct pool *p, uint32_t item)
 /* Gives counters of the item below p that have this parent another one. */
 static void relink(struct pool *p, uint32_t item, const struct counter *from, struct counter *to)
 {
-	for (struct pool *below = p; (below = pool_next_preorder(below, p));) {
+	for (struct pool *below = p; (below = pool_next_counted(below, p));) {
 		struct itemlimit *l = find(below, item);
 
 		if (l && l->counter.parent == from)
@@ -90,6 +90,13 @@ int itemlimit_prepare(struct pool *p, uint32_t item)
 	l->next = p->itemlimits;
 	p->itemlimits = l;
 	return 0;
+}
+
+void itemlimit_relink(struct pool *p)
+{
+	for (struct pool *below = p; below; below = pool_next_counted(below, p))
+		for (struct itemlimit *l = below->itemlimits; l; l = l->next)
+			l->counter.parent = nearest(pool_above(below), l->item);
 }
 
 int itemlimit_set(struct pool *p, uint32_t item, uint64_t max)

@@ -44,6 +44,9 @@ int itemlimit_set(struct pool *p, uint32_t item, uint64_t max);
 /* The counter alone, without limit, so that setting one cannot fail any more. Errors as above. */
 int itemlimit_prepare(struct pool *p, uint32_t item);
 
+/* The pool is standalone from now on, or no longer; nothing is granted in it. */
+void itemlimit_relink(struct pool *p);
+
 /* Removes all limits of items at the pool. */
 void itemlimit_clear(struct pool *p);
 
@@ -66,8 +69,8 @@ void itemlimit_charge(struct pool *p, uint32_t item, uint64_t n);
 /* As counter_uncharge(), of both. */
 uint64_t itemlimit_uncharge(struct pool *p, uint32_t item, uint64_t n);
 
-/* The places that a charge to p with the item meets, limited or not, from the pool's own up to the
- * root's: at each pool that of the item, then memory.max. Behind the last one comes pool NULL. */
+/* The places that a charge to p with the item meets, limited or not, from the pool's own up to that
+ * of the root, or of a standalone pool: at each pool that of the item, then memory.max. Behind the last one comes pool NULL. */
 static inline struct itemlimit_place itemlimit_first(struct pool *p, uint32_t item)
 {
 	return (struct itemlimit_place){p, item};
@@ -76,7 +79,7 @@ static inline struct itemlimit_place itemlimit_first(struct pool *p, uint32_t it
 static inline struct itemlimit_place itemlimit_next(struct itemlimit_place at, uint32_t item)
 {
 	return at.item != 0 ? (struct itemlimit_place){at.pool, 0}
-			    : (struct itemlimit_place){at.pool->parent, item};
+			    : (struct itemlimit_place){pool_above(at.pool), item};
 }
 
 static inline bool itemlimit_is_same(struct itemlimit_place a, struct itemlimit_place b)

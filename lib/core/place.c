@@ -182,14 +182,14 @@ struct shown {
 static struct shown show(const struct rstat_place *place)
 {
 	const struct pool *p = place->pool;
+	bool is_part = place->above && pool_above(p);
 
-	return (struct shown){.parent = place->above ? place->above->number : 0,
+	return (struct shown){.parent = is_part ? place->above->number : 0,
 		.threshold = p->threshold,
 		.current = figures_clamp(p->sum.held),
 		.peak = atomic_load(&p->counter.peak),
 		.limit = atomic_load(&p->counter.max),
-		.headroom =
-			place->above ? counter_room(&p->counter) : counter_headroom(&p->counter)};
+		.headroom = is_part ? counter_room(&p->counter) : counter_headroom(&p->counter)};
 }
 
 static bool stands_there(const struct segment_pool *f, const struct shown *s)

@@ -187,6 +187,15 @@ static int new_pool(
 	return 0;
 }
 
+/* A removed pool is held still; or by nobody any more. */
+static void count_dying(struct pool *p, int n)
+{
+	for (p = p->parent; p; p = p->parent) {
+		p->n_dying += (uint32_t)n;
+		pool_change(p);
+	}
+}
+
 /* Takes a pool without children out of the tree, with the tree's reference. */
 static void drop(struct pool *p)
 {
@@ -206,6 +215,7 @@ static void drop(struct pool *p)
 		p->tree->on_drop(p);
 	p->in_tree = false;
 	p->tree->n_pools--;
+	count_dying(p, 1);
 	pool_unref(p);
 }
 
@@ -303,7 +313,13 @@ int pool_create(struct pool_tree *t, const char *path, struct pool **ret)
 	return new_pool(t, parent, part, n, ret);
 }
 
-static int create_all(struct pool_tree *t, const char *path, bool limited, struct pool **ret)
+enum creation {
+	ORDINARY,
+	EPHEMERAL,
+	CONFIGURED, /* whatever limits there are */
+};
+
+static int create_all(struct pool_tree *t, const char *path, enum creation how, struct pool **ret)
 {
 	struct pool *p, *there, *parent;
 	const char *rest, *part;
@@ -316,9 +332,10 @@ static int create_all(struct pool_tree *t, const char *path, bool limited, struc
 	rest = descend(t, path, &there);
 	p = there;
 	while ((part = path_next(&rest, &n))) {
-		r = limited && !may_have_child(p) ? -EAGAIN : new_pool(t, p, part, n, &p);
+		r = how != CONFIGURED && !may_have_child(p) ? -EAGAIN : new_pool(t, p, part, n, &p);
 		if (r < 0)
 			break;
+		p->ephemeral = how == EPHEMERAL;
 	}
 	if (r < 0) {
 		for (; p != there; p = parent) {
@@ -333,12 +350,42 @@ static int create_all(struct pool_tree *t, const char *path, bool limited, struc
 
 int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret)
 {
-	return create_all(t, path, true, ret);
+	return create_all(t, path, ORDINARY, ret);
+}
+
+int pool_create_ephemeral(struct pool_tree *t, const char *path, struct pool **ret)
+{
+	return create_all(t, path, EPHEMERAL, ret);
 }
 
 int pool_create_configured(struct pool_tree *t, const char *path, struct pool **ret)
 {
-	return create_all(t, path, false, ret);
+	return create_all(t, path, CONFIGURED, ret);
+}
+
+/* Undecided bytes count too: somebody is charging. */
+static bool has_granted(const struct pool *p)
+{
+	return atomic_load(&p->counter.usage) != 0;
+}
+
+static bool is_spent(const struct pool *p)
+{
+	return p->ephemeral && p->in_tree && p->n_children == 0 && p->n_members == 0 &&
+		!has_granted(p);
+}
+
+void pool_sweep(struct pool *p, void (*gone)(struct pool *p, void *userdata), void *userdata)
+{
+	while (p && is_spent(p)) {
+		struct pool *held = pool_ref(p);
+
+		p = p->parent;
+		drop(held);
+		if (gone)
+			gone(held, userdata);
+		pool_unref(held);
+	}
 }
 
 int pool_remove(struct pool *p)
@@ -347,9 +394,36 @@ int pool_remove(struct pool *p)
 		return -EPERM;
 	if (!p->in_tree)
 		return -ENOENT;
-	/* Undecided bytes count too: somebody is charging. */
-	if (p->n_children || p->n_members || atomic_load(&p->counter.usage))
+	if (p->n_children || p->n_members || has_granted(p))
 		return -EBUSY;
+	drop(p);
+	return 0;
+}
+
+int pool_check_force(const struct pool *p)
+{
+	if (!p->parent)
+		return -EPERM;
+	if (!p->in_tree)
+		return -ENOENT;
+	/* What a standalone pool has was never its parent's, and does not become so. */
+	return p->n_children || (p->standalone && has_granted(p)) ? -EBUSY : 0;
+}
+
+int pool_remove_by_force(struct pool *p,
+	void (*move)(struct pool_member *m, struct pool *to, void *), void *userdata)
+{
+	struct pool *to = p->parent;
+	struct pool_member *m;
+	int r = pool_check_force(p);
+
+	if (r < 0)
+		return r;
+	while ((m = TAILQ_FIRST(&p->members))) {
+		pool_remove_member(p, m);
+		pool_add_member(to, m);
+		move(m, to, userdata);
+	}
 	drop(p);
 	return 0;
 }
@@ -366,6 +440,7 @@ struct pool *pool_unref(struct pool *p)
 
 	for (; p && --p->refs == 0; p = parent) {
 		parent = p->parent;
+		count_dying(p, -1);
 		free_one(p);
 	}
 	return NULL;
@@ -428,6 +503,43 @@ bool pool_is_below(const struct pool *p, const struct pool *above)
 	return p;
 }
 
+bool pool_counts_in(const struct pool *p, const struct pool *above)
+{
+	while (p && p != above)
+		p = pool_above(p);
+	return p;
+}
+
+/* The figures of the pools above have what p's have, or no longer. */
+static void merge_above(const struct pool *p, bool minus)
+{
+	for (struct pool *above = p->parent; above; above = pool_above(above)) {
+		figures_merge(&above->sum, &p->sum, p->tree->n_nodes, minus);
+		pool_change(above);
+	}
+}
+
+int pool_set_standalone(struct pool *p, bool standalone)
+{
+	if (p->standalone == standalone)
+		return 0;
+	if (!p->parent)
+		return -EINVAL;
+	if (has_granted(p))
+		return -EBUSY;
+	for (struct pool *above = p->parent; above; above = pool_above(above))
+		if ((p->sum.items && figures_need_items(&above->sum) < 0) ||
+			(p->sum.moved && figures_need_moved(&above->sum, p->tree->n_nodes) < 0))
+			return -ENOMEM;
+	merge_above(p, standalone);
+	p->standalone = standalone;
+	p->counter.parent = standalone ? NULL : &p->parent->counter;
+	itemlimit_relink(p);
+	for (struct pool *below = p; below; below = pool_next_preorder(below, p))
+		pool_change(below);
+	return 0;
+}
+
 static void show_threshold(struct pool *p, uint64_t threshold)
 {
 	p->threshold = threshold;
@@ -456,7 +568,7 @@ void pool_count_event(struct pool *p, enum pool_event e)
 
 void pool_count_overdraft(struct pool *p, uint64_t bytes)
 {
-	for (; bytes > 0 && p; p = p->parent) {
+	for (; bytes > 0 && p; p = pool_above(p)) {
 		uint64_t *sum = &p->sum.overdraft;
 
 		if (__builtin_add_overflow(*sum, bytes, sum))
@@ -501,6 +613,21 @@ struct pool *pool_next_preorder(struct pool *p, const struct pool *root)
 		if (TAILQ_NEXT(p, sibling))
 			return TAILQ_NEXT(p, sibling);
 	return NULL;
+}
+
+struct pool *pool_next_counted(struct pool *p, const struct pool *root)
+{
+	do {
+		/* What is below it is passed over: the next one beside it, or beside one above. */
+		if (p == root || !p->standalone)
+			p = pool_next_preorder(p, root);
+		else {
+			while (p != root && !TAILQ_NEXT(p, sibling))
+				p = p->parent;
+			p = p == root ? NULL : TAILQ_NEXT(p, sibling);
+		}
+	} while (p && p->standalone);
+	return p;
 }
 
 struct pool *pool_first_postorder(struct pool *root)

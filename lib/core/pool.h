@@ -73,6 +73,8 @@ struct pool {
 	uint64_t id; /* never used again */
 	bool in_tree;
 	bool configured;       /* a section of the configuration names it */
+	bool ephemeral;        /* it goes when nothing is in it any more: pool_sweep() */
+	bool standalone;       /* what it has is not part of what the pools above it have */
 	bool threshold_is_own; /* it was set here, and holds for the pools below that have none */
 	/* Something that a file of this pool shows may have changed since it was last taken out of
 	 * the list of changes. */
@@ -84,8 +86,9 @@ struct pool {
 	uint32_t n_members_below, n_members; /* in the subtree, own included; and own */
 	uint32_t n_reclaimers_below;         /* those of n_members_below that give back */
 	uint32_t n_stalled_below;            /* pressure.h: those that wait */
-	TAILQ_HEAD(, pool_member) members;   /* attachments */
-	TAILQ_HEAD(, rstat_place) places;    /* place.h: where sessions have it */
+	uint32_t n_dying; /* pools that were removed below it, and that somebody holds still */
+	TAILQ_HEAD(, pool_member) members; /* attachments */
+	TAILQ_HEAD(, rstat_place) places;  /* place.h: where sessions have it */
 	TAILQ_ENTRY(pool) change, publication;
 	struct counter counter;
 	struct itemlimit *itemlimits; /* itemlimit.h: limits of items that are set here */
@@ -150,6 +153,15 @@ int pool_create(struct pool_tree *t, const char *path, struct pool **ret);
 
 /* The same, with all missing parents; fine when it is there. On failure none of them stays. */
 int pool_create_all(struct pool_tree *t, const char *path, struct pool **ret);
+/* The same, and those that it makes are ephemeral. */
+int pool_create_ephemeral(struct pool_tree *t, const char *path, struct pool **ret);
+
+/*
+ * Something has left the pool, a member or a child: if it is ephemeral, and has neither children nor
+ * members nor bytes granted, it is removed, and so are those above it that are spent by that. `gone`
+ * (NULL: nobody) is called for each, out of the tree already. NULL is fine.
+ */
+void pool_sweep(struct pool *p, void (*gone)(struct pool *p, void *userdata), void *userdata);
 
 /* The same, whatever limits there are: a configuration is put into force alike at a start, where none
  * is set yet, and later. */
@@ -157,6 +169,22 @@ int pool_create_configured(struct pool_tree *t, const char *path, struct pool **
 
 /* -EBUSY: children, members or bytes granted; -EPERM: the root. */
 int pool_remove(struct pool *p);
+
+/*
+ * Removes it whatever it has but for children. Its members become its parent's, and `move` is called
+ * for each when it is that: what was granted to it is the parent's from then on, whose counters have
+ * had it all the time. -EBUSY: children, or a standalone pool that has bytes granted; -EPERM: the root.
+ */
+int pool_remove_by_force(struct pool *p,
+	void (*move)(struct pool_member *m, struct pool *to, void *), void *userdata);
+/* Whether that would be refused, and why. */
+int pool_check_force(const struct pool *p);
+
+/*
+ * From now on it is standalone, or part of the pools above it: their figures and its counters follow.
+ * -EBUSY: bytes are granted in its subtree; -EINVAL: the root; -ENOMEM. Nothing has changed then.
+ */
+int pool_set_standalone(struct pool *p, bool standalone);
 
 struct pool *pool_ref(struct pool *p);
 /* The last reference frees it. Returns NULL. */
@@ -169,6 +197,20 @@ const char *pool_path_into(const struct pool *p, char *buf, size_t size);
 
 /* Whether p is `above` or below it. */
 bool pool_is_below(const struct pool *p, const struct pool *above);
+
+/* The pool above, whose figures and counters have what p has; NULL: there is none. Whatever adds up
+ * bytes, and every limit that they are held against, goes this way and not by `parent`. */
+static inline struct pool *pool_above(const struct pool *p)
+{
+	return p->standalone ? NULL : p->parent;
+}
+
+/* Whether what p has is part of what `above` has. */
+bool pool_counts_in(const struct pool *p, const struct pool *above);
+
+/* As pool_next_preorder(), but for the standalone pools below the root of the walk, and what is in
+ * them. */
+struct pool *pool_next_counted(struct pool *p, const struct pool *root);
 
 /* What a file of p shows may have changed; and of all pools above it. */
 void pool_change(struct pool *p);

@@ -31,7 +31,7 @@ static int need_items(struct pool *p)
 {
 	int r = 0;
 
-	for (; p && r == 0; p = p->parent)
+	for (; p && r == 0; p = pool_above(p))
 		r = figures_need_items(&p->sum);
 	return r;
 }
@@ -40,7 +40,7 @@ static int need_moved(struct pool *p)
 {
 	int r = 0;
 
-	for (; p && r == 0; p = p->parent)
+	for (; p && r == 0; p = pool_above(p))
 		r = figures_need_moved(&p->sum, p->tree->n_nodes);
 	return r;
 }
@@ -78,7 +78,7 @@ static int show_credit(struct rstat_key *k, uint64_t held, uint64_t idle)
 	k->held = held;
 	k->idle = idle;
 	list_idle(k);
-	for (struct pool *p = k->pool; p; p = p->parent) {
+	for (struct pool *p = k->pool; p; p = pool_above(p)) {
 		figures_add(&p->sum.held, more_held);
 		figures_add(&p->sum.stock, more_idle);
 		if (k->item != 0 && more_held != 0)
@@ -116,7 +116,7 @@ static void show_moved(struct rstat_key *k, uint32_t node, int64_t more)
 	size_t at = node * (ITEM_MAX + 1) + k->item;
 
 	figures_add(&k->moved[node], more);
-	for (struct pool *p = k->pool; p; p = p->parent) {
+	for (struct pool *p = k->pool; p; p = pool_above(p)) {
 		figures_add(&p->sum.moved[at], more);
 		pool_change(p);
 	}

@@ -152,7 +152,7 @@ static void read_cgroup_events(const struct pool *p, struct text *t)
 static void read_cgroup_stat(const struct pool *p, struct text *t)
 {
 	text_add_row(t, "nr_descendants", p->n_descendants);
-	text_add_row(t, "nr_dying_descendants", 0);
+	text_add_row(t, "nr_dying_descendants", p->n_dying);
 }
 
 static void read_children(const struct pool *p, struct text *t)
@@ -163,6 +163,11 @@ static void read_children(const struct pool *p, struct text *t)
 		text_add(t, child->name);
 		text_add(t, "\n");
 	}
+}
+
+static void read_standalone(const struct pool *p, struct text *t)
+{
+	write_line(t, p->standalone);
 }
 
 static const struct file files[] = {
@@ -183,6 +188,7 @@ static const struct file files[] = {
 	{"cgroup.max.descendants", STATFMT_READ | STATFMT_WRITE, false, read_descendants,
 		write_descendants},
 	{"pool.children", STATFMT_READ, false, read_children, NULL},
+	{"pool.standalone", STATFMT_READ, false, read_standalone, NULL},
 };
 
 /* The gauge whose limit the file is; 0: it is none. */

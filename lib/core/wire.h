@@ -91,7 +91,8 @@ struct wire_welcome {
 	uint64_t session;
 };
 
-#define WIRE_ATTACH_CREATE UINT64_C(1) /* make missing parts */
+#define WIRE_ATTACH_CREATE UINT64_C(1)    /* make missing parts */
+#define WIRE_ATTACH_EPHEMERAL UINT64_C(2) /* and what is made goes with its last attachment */
 
 struct wire_attach { /* + path */
 	struct wire_header h;
