@@ -12,6 +12,7 @@
 #include <search.h>
 #include <string.h>
 
+#include "callback.h"
 #include "collect.h"
 #include "key.h"
 #include "log.h"
@@ -260,6 +261,7 @@ void attachment_detach(struct attachment *a, const struct wire_detach *m)
 	}
 	TAILQ_FOREACH (k, &a->keys, entry)
 		request_drop_key(k);
+	callback_end(a);
 	a->detach_cookie = m->h.cookie;
 	a->detach_dropped = m->dropped;
 	a->state = ATTACHMENT_DETACHING;

@@ -10,6 +10,8 @@
 #include "core/place.h"
 #include "session.h"
 
+struct callback;
+
 enum attachment_state {
 	ATTACHMENT_LIVE,
 	ATTACHMENT_DETACHING, /* waits until no intent is open in its rows */
@@ -29,6 +31,7 @@ struct attachment {
 	uint64_t detach_cookie, detach_dropped;
 	uint64_t refused; /* requests */
 	uint64_t overdraft;
+	struct callback *callback; /* NULL: it has none */
 	TAILQ_HEAD(, key) keys;
 	TAILQ_ENTRY(attachment) entry; /* in the session */
 	/* It counts for the uid, and it is dead: detached, and its keys not yet to be used again. */

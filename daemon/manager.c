@@ -13,6 +13,7 @@
 #include "attachment.h"
 #include "conf/cpus.h"
 #include "conf/nodes.h"
+#include "core/watch.h"
 #include "decay.h"
 #include "drain.h"
 #include "export.h"
@@ -27,6 +28,7 @@
 #include "server.h"
 #include "session.h"
 #include "user.h"
+#include "watch.h"
 
 uint64_t manager_now(void)
 {
@@ -136,6 +138,12 @@ static void init_rstats(struct manager *m)
 	m->rstats.each = attachment_each_stat;
 }
 
+static void on_drop(struct pool *p)
+{
+	owner_forget(p);
+	watch_removed(p);
+}
+
 static int build(struct manager *m, int *listen_fd)
 {
 	int r = load_conf(m);
@@ -161,8 +169,9 @@ static int build(struct manager *m, int *listen_fd)
 		return fail(m, "the tree of pools", r);
 	m->tree->sum_granted = attachment_sum_granted;
 	m->tree->now = manager_now;
-	m->tree->on_drop = owner_forget;
+	m->tree->on_drop = on_drop;
 	m->tree->n_nodes = m->n_nodes;
+	m->tree->on_event = watch_event;
 	init_rstats(m);
 	r = users_new(&m->users);
 	if (r < 0)
@@ -183,6 +192,9 @@ static int build(struct manager *m, int *listen_fd)
 	r = queues_new(m, &m->queues);
 	if (r < 0)
 		return fail(m, "the queues", r);
+	r = watches_new(m, &m->watches);
+	if (r < 0)
+		return fail(m, "watches", r);
 	r = export_new(m, &m->export);
 	if (r < 0)
 		return fail(m, "exported files of an earlier tallyd cannot be removed", r);
@@ -235,6 +247,7 @@ void manager_stop(struct manager *m)
 	m->drain = drain_free(m->drain);
 	m->queues = queues_free(m->queues);
 	m->flush = flush_free(m->flush);
+	m->watches = watches_free(m->watches);
 	m->export = export_free(m->export);
 }
 

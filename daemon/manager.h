@@ -28,6 +28,7 @@ struct rundir;
 struct server;
 struct session;
 struct users;
+struct watches;
 
 TAILQ_HEAD(session_list, session);
 
@@ -74,6 +75,7 @@ struct manager {
 	struct queues *queues;
 	struct flush *flush;
 	struct export *export;
+	struct watches *watches;
 	struct server *server;
 	struct manager_stats stats;
 	bool stopping;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attachment.h"
+#include "callback.h"
 #include "core/memfd.h"
 #include "files.h"
 #include "flush.h"
@@ -16,6 +17,7 @@
 #include "packet.h"
 #include "removal.h"
 #include "request.h"
+#include "watch.h"
 
 /* Handlers return false when the message breaks the protocol. */
 typedef bool (*handler_fn)(
@@ -168,6 +170,9 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 	else
 		r = attachment_key(a, m->key.item, &k, &extent);
 	send_key(s, WIRE_KEYED, &like, r, k, extent);
+	/* Without a cookie nobody waits for it. */
+	if (a && m->h.cookie == 0 && a->state == ATTACHMENT_LIVE)
+		watches_credit(s, a->pool);
 	return true;
 }
 
@@ -302,6 +307,42 @@ static bool on_remove(struct session *s, const union message_buffer *m, const ch
 	return true;
 }
 
+/* ------------------------------------------------------------------ what it is told and asked */
+
+static bool on_watch(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct pool *p;
+	int r = pool_find(s->manager->tree, strings[0], &p);
+
+	if (r >= 0)
+		r = watches_add(s, m->watch.watch, p);
+	if (r == -EEXIST)
+		return false;
+	packet_send_done(s, m->h.cookie, r);
+	return true;
+}
+
+static bool on_unwatch(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	watches_remove(s, m->unwatch.watch);
+	return true;
+}
+
+static bool on_reclaim(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct attachment *a = attachment_find(s, m->on_reclaim.attachment);
+	uint64_t flags = m->on_reclaim.flags;
+
+	(void)strings;
+	if (flags & ~WIRE_ON_RECLAIM_SET)
+		return false;
+	packet_send_done(s, m->h.cookie, a ? callback_set(a, flags) : -ENODEV);
+	return true;
+}
+
+/* ------------------------------------------------------------------ the end */
+
 static bool on_bye(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	(void)strings;
@@ -327,6 +368,9 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_CREATE] = on_create,
 	[WIRE_REMOVE] = on_remove,
 	[WIRE_BYE] = on_bye,
+	[WIRE_WATCH] = on_watch,
+	[WIRE_UNWATCH] = on_unwatch,
+	[WIRE_ON_RECLAIM] = on_reclaim,
 };
 
 bool message_handle(struct session *s, const union message_buffer *m, size_t n, unsigned n_fds)

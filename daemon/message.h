@@ -23,6 +23,9 @@ union message_buffer {
 	struct wire_ahead ahead;
 	struct wire_get get;
 	struct wire_remove remove;
+	struct wire_watch watch;
+	struct wire_unwatch unwatch;
+	struct wire_on_reclaim on_reclaim;
 	char bytes[WIRE_MAX];
 };
 

@@ -12,6 +12,7 @@
 #include "packet.h"
 #include "queue.h"
 #include "row.h"
+#include "watch.h"
 
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
  */
@@ -47,7 +48,7 @@ static void grant(struct request *r, uint64_t amount)
 	struct key *k = r->key;
 	unsigned lane = r->lane;
 	uint64_t seq = r->seq;
-	bool done = true;
+	bool done = true, nowait;
 
 	k->attachment->session->manager->stats.grants++;
 	/* More than the need was to be had: let it ask ahead again. */
@@ -62,8 +63,11 @@ static void grant(struct request *r, uint64_t amount)
 		row_answer(k, lane, seq, amount);
 	if (!done)
 		queue_kick(k->attachment->session->manager);
+	nowait = r->nowait;
 	free_request(r);
 	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN);
+	if (nowait)
+		watches_credit(k->attachment->session, k->attachment->pool);
 }
 
 /* What counts under the limit, as of the last look. It may have been removed while somebody waited
@@ -121,6 +125,7 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status)
 	struct key *k = r->key;
 	unsigned lane = r->lane;
 	uint64_t seq = r->seq;
+	bool nowait;
 
 	k->attachment->session->manager->stats.refusals++;
 	k->attachment->session->refused++;
@@ -128,8 +133,11 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status)
 	pool_count_event(at.pool, POOL_OOM);
 	log_refusal(r, at);
 	row_answer(k, lane, seq, 0);
+	nowait = r->nowait;
 	free_request(r);
 	send_answer(k, lane, seq, 0, status);
+	if (nowait)
+		watches_credit(k->attachment->session, k->attachment->pool);
 }
 
 /* ------------------------------------------------------------------ deciding */

@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 
 #include "attachment.h"
+#include "callback.h"
+#include "channel.h"
 #include "collect.h"
 #include "key.h"
 #include "log.h"
@@ -23,6 +25,7 @@
 #include "request.h"
 #include "server.h"
 #include "user.h"
+#include "watch.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -40,7 +43,6 @@ static void maybe_free(struct session *s)
 		return;
 	close_fd(s->fd);
 	close_fd(s->pidfd);
-	close_fd(s->event_fd);
 	packet_drop_all(s);
 	if (s->user)
 		user_give(s->user, s->turned_away ? USER_TURNED_AWAY : USER_SESSIONS, 1);
@@ -76,7 +78,6 @@ static void close_handles(struct session *s)
 {
 	close_handle(&s->poll);
 	close_handle(&s->pid_poll);
-	close_handle(&s->event_poll);
 	close_handle(&s->timer);
 }
 
@@ -98,6 +99,14 @@ static void release(struct session *s)
 	maybe_free(s);
 }
 
+/* It is told nothing any more, and asked for nothing. */
+static void drop_waits(struct session *s)
+{
+	request_drop_session(s);
+	callback_end_all(s);
+	watches_remove_all(s);
+}
+
 void session_end(struct session *s, const char *why)
 {
 	struct manager *m = s->manager;
@@ -110,7 +119,8 @@ void session_end(struct session *s, const char *why)
 	s->state = SESSION_ENDING;
 	TAILQ_REMOVE(&m->sessions, s, entry);
 	m->n_sessions--;
-	request_drop_session(s);
+	drop_waits(s);
+	s->channel = channel_free(s->channel);
 	close_handles(s);
 	if (s->in_drainer == 0)
 		release(s);
@@ -154,7 +164,7 @@ void session_hang_up(struct session *s, const char *why)
 	if (s->state != SESSION_LIVE)
 		return;
 	s->state = SESSION_HUNG_UP;
-	request_drop_session(s);
+	drop_waits(s);
 	close_handle(&s->poll);
 	s->fd = close_fd(s->fd);
 	packet_drop_all(s);
@@ -162,16 +172,29 @@ void session_hang_up(struct session *s, const char *why)
 		start_grace(s);
 }
 
-static void on_event_gone(uv_poll_t *p, int status, int events)
+static void on_channel_gone(void *userdata, bool broken)
 {
-	struct session *s = p->data;
+	struct session *s = userdata;
 
-	(void)status;
-	(void)events;
-	uv_poll_stop(p);
+	if (broken) {
+		log_warning("pid %d (%s) broke the protocol; its session is ended", (int)s->pid,
+			s->name);
+		session_end(s, "it broke the protocol");
+		return;
+	}
 	s->event_gone = true;
 	if (s->state == SESSION_HUNG_UP)
 		start_grace(s);
+}
+
+static bool on_report(void *userdata, const void *message, size_t n)
+{
+	struct wire_reclaimed m;
+
+	(void)n;
+	memcpy(&m, message, sizeof(m));
+	callback_answer(userdata, &m);
+	return true;
 }
 
 static void on_process_gone(uv_poll_t *p, int status, int events)
@@ -195,6 +218,8 @@ static void on_socket(uv_poll_t *p, int status, int events)
 			return;
 		}
 		session_watch_socket(s);
+		if (STAILQ_EMPTY(&s->packets))
+			watches_answers_sent(s);
 	}
 	if (events & (UV_READABLE | UV_DISCONNECT))
 		server_read(s);
@@ -299,10 +324,11 @@ int session_new(struct manager *m, int fd, struct session **ret)
 		close_fd(fd);
 		return -ENOMEM;
 	}
-	*s = (struct session){.manager = m, .fd = fd, .pidfd = -1, .event_fd = -1};
+	*s = (struct session){.manager = m, .fd = fd, .pidfd = -1};
 	s->number = ++m->last_session;
 	s->since_usec = manager_now();
 	TAILQ_INIT(&s->attachments);
+	TAILQ_INIT(&s->watches);
 	STAILQ_INIT(&s->packets);
 	TAILQ_INSERT_TAIL(&m->sessions, s, entry);
 	m->n_sessions++;
@@ -346,6 +372,8 @@ void session_publish_marks(struct session *s)
 int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fds[static 3])
 {
 	_cleanup_(close_fdp) int theirs = -1, rw = -1, ro = -1;
+	const struct channel_owner owner = {
+		.on_report = on_report, .on_gone = on_channel_gone, .userdata = s};
 	int fds[2], r;
 
 	if (s->turned_away)
@@ -365,11 +393,7 @@ int session_hello(struct session *s, const char *name, bool has_rseq, int ret_fd
 	r = rstat_begin(&s->rstat, &s->manager->rstats, &s->segment);
 	if (r < 0)
 		return r;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
-		return -errno;
-	s->event_fd = fds[0];
-	theirs = fds[1];
-	r = watch(s, &s->event_poll, s->event_fd, UV_DISCONNECT, on_event_gone);
+	r = channel_new(s->manager->loop, &owner, &theirs, &s->channel);
 	if (r < 0)
 		return r;
 

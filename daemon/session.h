@@ -18,6 +18,7 @@
 #include "manager.h"
 
 struct attachment;
+struct channel;
 struct collect;
 struct key;
 struct packet;
@@ -46,9 +47,13 @@ struct session {
 	uint64_t since_usec;
 	char name[WIRE_NAME_MAX + 1];
 
-	int fd, pidfd;
-	int event_fd; /* our end of the second socket */
-	uv_poll_t poll, pid_poll, event_poll;
+	int fd, pidfd;           /* the second socket is the channel's */
+	struct channel *channel; /* NULL before HELLO */
+	uint64_t last_token;     /* of what it was asked for; callback.c */
+	TAILQ_HEAD(, session_watch) watches;
+	void *watch_index; /* tsearch(3) root, by number */
+	uint32_t n_watches;
+	uv_poll_t poll, pid_poll;
 	uv_timer_t timer; /* for HELLO, then for grace */
 	unsigned handles; /* open libuv handles; the last one that closes frees the session */
 	STAILQ_HEAD(, packet) packets; /* answers that the socket would not take yet */

@@ -42,6 +42,9 @@ static const struct kind requests[] = {
 	{WIRE_CREATE, 16, 1, 0, 0},
 	{WIRE_REMOVE, 24, 1, 0, 0},
 	{WIRE_BYE, 16, 0, 0, 0},
+	{WIRE_WATCH, 24, 1, 0, 0},
+	{WIRE_UNWATCH, 24, 0, 0, 0},
+	{WIRE_ON_RECLAIM, 32, 0, 0, 0},
 };
 
 static const struct kind answers[] = {
@@ -55,6 +58,34 @@ static const struct kind answers[] = {
 	{WIRE_DONE, 24, 0, 0, 0},
 };
 
+static const struct kind notices[] = {
+	{WIRE_EVENT, 96, 0, 0, 0},
+	{WIRE_RECLAIM, 48, 0, 0, 0},
+};
+
+static const struct kind reports[] = {
+	{WIRE_RECLAIMED, 40, 0, 0, 0},
+};
+
+/* Which of the two sockets, and in which direction. */
+enum way {
+	REQUEST,
+	ANSWER,
+	NOTICE,
+	REPORT,
+	WAYS,
+};
+
+static const struct {
+	const struct kind *kinds;
+	size_t n;
+} ways[WAYS] = {
+	[REQUEST] = {requests, ELEMENTS(requests)},
+	[ANSWER] = {answers, ELEMENTS(answers)},
+	[NOTICE] = {notices, ELEMENTS(notices)},
+	[REPORT] = {reports, ELEMENTS(reports)},
+};
+
 struct message {
 	char bytes[WIRE_MAX + 1];
 	size_t n;
@@ -63,7 +94,7 @@ struct message {
 
 static const char *const marks[WIRE_STRINGS_MAX] = {"a", "b", "c"};
 
-static int check(bool request, const struct message *m, const char **strings)
+static int check(enum way way, const struct message *m, const char **strings)
 {
 	const char *ignored[WIRE_STRINGS_MAX];
 	/* To the byte and at an odd address, so that nothing can be read but the message. */
@@ -72,9 +103,15 @@ static int check(bool request, const struct message *m, const char **strings)
 
 	assert_non_null(exact);
 	memcpy(exact + 1, m->bytes, m->n);
-	r = request ? wire_check_request(exact + 1, m->n, m->fds, strings ? strings : ignored)
-		    : wire_check_answer(exact + 1, m->n, m->fds);
-	if (r == 0 && request && strings)
+	if (way == REQUEST)
+		r = wire_check_request(exact + 1, m->n, m->fds, strings ? strings : ignored);
+	else if (way == ANSWER)
+		r = wire_check_answer(exact + 1, m->n, m->fds);
+	else if (way == NOTICE)
+		r = wire_check_notice(exact + 1, m->n);
+	else
+		r = wire_check_report(exact + 1, m->n);
+	if (r == 0 && way == REQUEST && strings)
 		for (unsigned i = 0; i < WIRE_STRINGS_MAX && strings[i]; i++)
 			strings[i] = m->bytes + (strings[i] - exact - 1);
 	free(exact);
@@ -111,22 +148,25 @@ static void add_byte(struct message *m, char byte)
 	set_size(m, m->n + 1);
 }
 
-static void assert_refused(bool request, const struct message *m)
+static void assert_refused(enum way way, const struct message *m)
 {
 	const char *strings[WIRE_STRINGS_MAX];
 
 	memcpy(strings, marks, sizeof(strings));
-	assert_int_equal(check(request, m, strings), -EPROTO);
+	assert_int_equal(check(way, m, strings), -EPROTO);
 	assert_memory_equal(strings, marks, sizeof(strings));
 }
 
-static void for_each(bool request, void (*fn)(bool request, const struct kind *k))
+static void for_each(enum way way, void (*fn)(enum way way, const struct kind *k))
 {
-	const struct kind *kinds = request ? requests : answers;
-	size_t n = request ? ELEMENTS(requests) : ELEMENTS(answers);
+	for (size_t i = 0; i < ways[way].n; i++)
+		fn(way, &ways[way].kinds[i]);
+}
 
-	for (size_t i = 0; i < n; i++)
-		fn(request, &kinds[i]);
+static void for_all(void (*fn)(enum way way, const struct kind *k))
+{
+	for (enum way way = REQUEST; way < WAYS; way++)
+		for_each(way, fn);
 }
 
 /* ------------------------------------------------------------------ one fault at a time */
@@ -136,10 +176,15 @@ static void test_numbers(void **state _unused_)
 {
 	assert_int_equal(ELEMENTS(requests), WIRE_REQUESTS_END - 1);
 	assert_int_equal(ELEMENTS(answers), WIRE_ANSWERS_END - WIRE_WELCOME);
+	assert_int_equal(ELEMENTS(notices), WIRE_NOTICES_END - WIRE_EVENT);
+	assert_int_equal(ELEMENTS(reports), WIRE_REPORTS_END - WIRE_RECLAIMED);
 	assert_int_equal(WIRE_HELLO, 1);
 	assert_int_equal(WIRE_BYE, 16);
 	assert_int_equal(WIRE_WELCOME, 64);
 	assert_int_equal(WIRE_DONE, 71);
+	assert_int_equal(WIRE_EVENT, 128);
+	assert_int_equal(WIRE_RECLAIM, 129);
+	assert_int_equal(WIRE_RECLAIMED, 192);
 	assert_int_equal(WIRE_VERSION, 1);
 	assert_int_equal(sizeof(struct wire_charge), 64);
 	assert_int_equal(offsetof(struct wire_charge, key), 24);
@@ -151,17 +196,18 @@ static void test_numbers(void **state _unused_)
 	assert_int_equal(offsetof(struct wire_grant, delay_usec), 52);
 	assert_int_equal(offsetof(struct wire_grant, refusal), 56);
 	assert_true(WIRE_TEXT_MAX + sizeof(struct wire_text) <= WIRE_MAX);
+	assert_true(sizeof(struct wire_event) <= WIRE_NOTICE_MAX);
 }
 
-static void right(bool request, const struct kind *k)
+static void right(enum way way, const struct kind *k)
 {
 	const char *strings[WIRE_STRINGS_MAX];
 	struct message m;
 
 	make(&m, k);
 	memcpy(strings, marks, sizeof(strings));
-	assert_int_equal(check(request, &m, strings), 0);
-	if (!request)
+	assert_int_equal(check(way, &m, strings), 0);
+	if (way != REQUEST)
 		return;
 	for (unsigned i = 0; i < WIRE_STRINGS_MAX; i++)
 		if (i < k->strings)
@@ -172,11 +218,10 @@ static void right(bool request, const struct kind *k)
 
 static void test_right(void **state _unused_)
 {
-	for_each(true, right);
-	for_each(false, right);
+	for_all(right);
 }
 
-static void other_lengths(bool request, const struct kind *k)
+static void other_lengths(enum way way, const struct kind *k)
 {
 	struct message m;
 	size_t n;
@@ -186,34 +231,33 @@ static void other_lengths(bool request, const struct kind *k)
 	for (size_t shorter = 0; shorter < n; shorter++) {
 		make(&m, k);
 		m.n = shorter;
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 		if (shorter >= sizeof(struct wire_header)) {
 			set_size(&m, shorter);
-			assert_refused(request, &m);
+			assert_refused(way, &m);
 		}
 	}
 
 	make(&m, k);
 	add_byte(&m, 'y');
 	if (k->tail)
-		assert_int_equal(check(request, &m, NULL), 0);
+		assert_int_equal(check(way, &m, NULL), 0);
 	else
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 	make(&m, k);
 	add_byte(&m, '\0');
 	if (k->tail)
-		assert_int_equal(check(request, &m, NULL), 0);
+		assert_int_equal(check(way, &m, NULL), 0);
 	else
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 }
 
 static void test_one_byte_short_or_long(void **state _unused_)
 {
-	for_each(true, other_lengths);
-	for_each(false, other_lengths);
+	for_all(other_lengths);
 }
 
-static void wrong_size(bool request, const struct kind *k)
+static void wrong_size(enum way way, const struct kind *k)
 {
 	static const uint32_t others[] = {0, 1, 15, 16, WIRE_MAX, UINT32_MAX};
 	struct message m;
@@ -227,42 +271,43 @@ static void wrong_size(bool request, const struct kind *k)
 		make(&m, k);
 		set_size(&m, others[i]);
 		m.n = n;
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 	}
 	for (int by = -1; by <= 1; by += 2) {
 		make(&m, k);
 		set_size(&m, n + (size_t)by);
 		m.n = n;
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 	}
 }
 
 static void test_wrong_size_field(void **state _unused_)
 {
-	for_each(true, wrong_size);
-	for_each(false, wrong_size);
+	for_all(wrong_size);
 }
 
-static void descriptors(bool request, const struct kind *k)
+static void descriptors(enum way way, const struct kind *k)
 {
 	struct message m;
 
 	make(&m, k);
 	for (m.fds = 0; m.fds <= k->fds; m.fds++)
-		assert_int_equal(check(request, &m, NULL), 0);
+		assert_int_equal(check(way, &m, NULL), 0);
+	/* None can come with the messages of the event socket. */
+	if (way == NOTICE || way == REPORT)
+		return;
 	for (; m.fds < 10; m.fds++)
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 	m.fds = UINT32_MAX;
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 }
 
 static void test_descriptors(void **state _unused_)
 {
-	for_each(true, descriptors);
-	for_each(false, descriptors);
+	for_all(descriptors);
 }
 
-static void strings(bool request, const struct kind *k)
+static void strings(enum way way, const struct kind *k)
 {
 	const char *found[WIRE_STRINGS_MAX];
 	struct message m;
@@ -272,39 +317,39 @@ static void strings(bool request, const struct kind *k)
 	/* One fewer, one more, the last one without its end. */
 	make(&m, k);
 	set_size(&m, m.n - 2);
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 	make(&m, k);
 	add_byte(&m, 'y');
 	add_byte(&m, '\0');
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 	make(&m, k);
 	m.bytes[m.n - 1] = 'y';
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 	/* One end in the middle less, or more. */
 	make(&m, k);
 	m.bytes[k->fixed + 1] = 'y';
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 	make(&m, k);
 	m.bytes[k->fixed] = '\0';
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 
 	/* All of them empty. */
 	make(&m, k);
 	memset(m.bytes + k->fixed, 0, k->strings);
 	set_size(&m, k->fixed + k->strings);
-	assert_int_equal(check(request, &m, found), 0);
+	assert_int_equal(check(way, &m, found), 0);
 	for (unsigned i = 0; i < k->strings; i++)
 		assert_ptr_equal(found[i], m.bytes + k->fixed + i);
 	set_size(&m, m.n - 1);
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 }
 
 static void test_strings(void **state _unused_)
 {
-	for_each(true, strings);
+	for_each(REQUEST, strings);
 }
 
-static void longest(bool request, const struct kind *k)
+static void longest(enum way way, const struct kind *k)
 {
 	const char *found[WIRE_STRINGS_MAX];
 	struct message m;
@@ -317,54 +362,56 @@ static void longest(bool request, const struct kind *k)
 		m.bytes[m.n - 1] = 'y';
 	m.bytes[WIRE_MAX - 1] = '\0';
 	set_size(&m, WIRE_MAX);
-	assert_int_equal(check(request, &m, found), 0);
+	assert_int_equal(check(way, &m, found), 0);
 	if (k->strings > 0)
 		assert_int_equal(strlen(found[k->strings - 1]),
 			WIRE_MAX - k->fixed - 2 * (k->strings - 1) - 1);
 	m.bytes[WIRE_MAX - 1] = 'y';
 	m.bytes[WIRE_MAX] = '\0';
 	set_size(&m, WIRE_MAX + 1);
-	assert_refused(request, &m);
+	assert_refused(way, &m);
 }
 
 static void test_longest(void **state _unused_)
 {
-	for_each(true, longest);
-	for_each(false, longest);
+	for_all(longest);
 }
 
-/* The numbers around the two ranges, and ones that would reach far behind the tables. */
-static void unknown(bool request, const struct kind *k)
+/* The numbers around the ranges, and ones that would reach far behind the tables. */
+static void unknown(enum way way, const struct kind *k)
 {
-	static const uint32_t types[] = {0, 17, 18, 62, 63, 72, 73, 127, 256 + 1, 65536 + 1,
-		UINT32_C(1) << 31, (UINT32_C(1) << 31) + 1, UINT32_MAX - 1, UINT32_MAX};
+	static const uint32_t types[] = {0, WIRE_REQUESTS_END, 62, 63, WIRE_ANSWERS_END, 127,
+		WIRE_NOTICES_END, 191, WIRE_REPORTS_END, 256 + 1, 65536 + 1, UINT32_C(1) << 31,
+		(UINT32_C(1) << 31) + 1, UINT32_MAX - 1, UINT32_MAX};
 	struct message m;
 
 	for (size_t i = 0; i < ELEMENTS(types); i++) {
 		make(&m, k);
 		set_type(&m, types[i]);
-		assert_refused(request, &m);
+		assert_refused(way, &m);
 	}
 }
 
 static void test_unknown_types(void **state _unused_)
 {
-	for_each(true, unknown);
-	for_each(false, unknown);
+	for_all(unknown);
 }
 
-static void other_way(bool request, const struct kind *k)
+static void other_way(enum way way, const struct kind *k)
 {
 	struct message m;
 
-	make(&m, k);
-	assert_refused(!request, &m);
+	for (enum way other = REQUEST; other < WAYS; other++) {
+		if (other == way)
+			continue;
+		make(&m, k);
+		assert_refused(other, &m);
+	}
 }
 
 static void test_other_direction(void **state _unused_)
 {
-	for_each(true, other_way);
-	for_each(false, other_way);
+	for_all(other_way);
 }
 
 /* Of every length below a header's, and with nothing at all. */
@@ -375,15 +422,15 @@ static void test_less_than_a_header(void **state _unused_)
 	for (size_t n = 0; n < sizeof(struct wire_header); n++) {
 		make(&m, &requests[ELEMENTS(requests) - 1]);
 		set_size(&m, n);
-		assert_refused(true, &m);
+		assert_refused(REQUEST, &m);
 		set_type(&m, WIRE_DONE);
-		assert_refused(false, &m);
+		assert_refused(ANSWER, &m);
 	}
 }
 
 /* ------------------------------------------------------------------ packing */
 
-static void packed(bool request, const struct kind *k)
+static void packed(enum way way, const struct kind *k)
 {
 	static const char *const texts[WIRE_STRINGS_MAX] = {"/a/b", "", "third"};
 	const char *in[WIRE_STRINGS_MAX] = {0}, *out[WIRE_STRINGS_MAX];
@@ -403,14 +450,14 @@ static void packed(bool request, const struct kind *k)
 	assert_int_equal(h.type, k->type);
 	assert_true(h.cookie == UINT64_C(0x123456789abcdef0));
 	assert_memory_equal(m.bytes + sizeof(h), fixed, k->fixed - sizeof(h));
-	assert_int_equal(check(request, &m, out), 0);
+	assert_int_equal(check(way, &m, out), 0);
 	for (unsigned i = 0; i < k->strings; i++)
 		assert_string_equal(out[i], texts[i]);
 }
 
 static void test_pack(void **state _unused_)
 {
-	for_each(true, packed);
+	for_each(REQUEST, packed);
 }
 
 static void test_pack_header_alone(void **state _unused_)
@@ -510,7 +557,7 @@ static void mutate(struct message *m, uint64_t *seed)
 		set_size(m, sizeof(struct wire_header) + place % 80);
 		break;
 	case 4:
-		set_type(m, place % 80);
+		set_type(m, place % 200);
 		break;
 	case 5:
 		m->fds = place % 5;
@@ -555,22 +602,22 @@ static void test_noise(void **state _unused_)
 	for (unsigned i = 0; i < FUZZ_ROUNDS; i++) {
 		const char *found[WIRE_STRINGS_MAX];
 		uint64_t random = next_random(&seed);
-		bool request = random & 1, want;
+		const struct kind *kinds = ways[random % WAYS].kinds;
+		bool want;
 
 		memset(m.bytes, (int)(random >> 8), 128);
-		make(&m,
-			request ? &requests[(random >> 16) % ELEMENTS(requests)]
-				: &answers[(random >> 16) % ELEMENTS(answers)]);
+		make(&m, &kinds[(random >> 16) % ways[random % WAYS].n]);
 		for (unsigned n = random >> 32 & 3; n > 0; n--)
 			mutate(&m, &seed);
 
-		for (unsigned way = 0; way < 2; way++) {
+		for (enum way way = REQUEST; way < WAYS; way++) {
+			if ((way == NOTICE || way == REPORT) && m.fds > 0)
+				continue;
 			memcpy(found, marks, sizeof(found));
-			want = is_right(way ? requests : answers,
-				way ? ELEMENTS(requests) : ELEMENTS(answers), &m);
+			want = is_right(ways[way].kinds, ways[way].n, &m);
 			if (check(way, &m, found) != (want ? 0 : -EPROTO))
 				fail_msg("round %u: the two descriptions differ", i);
-			if (way && want)
+			if (way == REQUEST && want)
 				assert_sound(&m, found);
 			else
 				assert_memory_equal(found, marks, sizeof(found));

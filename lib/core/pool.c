@@ -174,6 +174,7 @@ static int new_pool(
 	TAILQ_INIT(&p->children);
 	TAILQ_INIT(&p->members);
 	TAILQ_INIT(&p->places);
+	LIST_INIT(&p->watches);
 	t->n_pools++;
 	if (parent) {
 		p->parent = pool_ref(parent);
@@ -560,10 +561,12 @@ void pool_set_threshold(struct pool *p, uint64_t threshold, uint64_t by_default)
 void pool_count_event(struct pool *p, enum pool_event e)
 {
 	p->events_local[e]++;
-	for (; p; p = p->parent) {
-		p->events[e]++;
-		pool_change(p);
+	for (struct pool *at = p; at; at = at->parent) {
+		at->events[e]++;
+		pool_change(at);
 	}
+	if (p->tree->on_event)
+		p->tree->on_event(p, e);
 }
 
 void pool_count_overdraft(struct pool *p, uint64_t bytes)
@@ -577,32 +580,36 @@ void pool_count_overdraft(struct pool *p, uint64_t bytes)
 	}
 }
 
+static void count_reclaimer(struct pool *p, int n)
+{
+	for (; p; p = p->parent)
+		p->n_reclaimers_below += n;
+}
+
 void pool_add_member(struct pool *p, struct pool_member *m)
 {
 	TAILQ_INSERT_TAIL(&p->members, m, entry);
 	p->n_members++;
 	count_upwards(p, 0, 1);
+	count_reclaimer(p, m->reclaims);
 	if (m->n_stalls > 0)
 		pressure_count(p, 1);
 }
 
-void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on)
-{
-	if (m->reclaims == on)
-		return;
-	m->reclaims = on;
-	for (; p; p = p->parent)
-		p->n_reclaimers_below += on ? 1 : -1;
-}
-
 void pool_remove_member(struct pool *p, struct pool_member *m)
 {
-	pool_set_reclaims(p, m, false);
 	if (m->n_stalls > 0)
 		pressure_count(p, -1);
 	TAILQ_REMOVE(&p->members, m, entry);
 	p->n_members--;
 	count_upwards(p, 0, -1);
+	count_reclaimer(p, -m->reclaims);
+}
+
+void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on)
+{
+	count_reclaimer(p, on - m->reclaims);
+	m->reclaims = on;
 }
 
 struct pool *pool_next_preorder(struct pool *p, const struct pool *root)

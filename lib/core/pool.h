@@ -104,7 +104,8 @@ struct pool {
 	TAILQ_HEAD(, pool) children;        /* in the order of creation */
 	TAILQ_ENTRY(pool) sibling;
 	/* For whoever serves the tree, not touched here. */
-	void *queue; /* requests that wait for headroom at this pool */
+	void *queue;                /* requests that wait for headroom at this pool */
+	LIST_HEAD(, watch) watches; /* watch.h */
 	struct pool_export export;
 	/* Who owns it, and what others may do: read it (4), change what is below (2), attach (1).
 	 * A new one belongs to this process. */
@@ -126,6 +127,9 @@ struct pool_tree {
 	TAILQ_HEAD(, pressure) pressures; /* pools where it is not at rest */
 	/* The same: a pool leaves the tree. NULL: nobody wants to know. */
 	void (*on_drop)(struct pool *p);
+	/* The same: an event was counted at p and above. */
+	void (*on_event)(struct pool *p, enum pool_event e);
+	void *userdata;             /* of whoever serves the tree */
 	uint32_t n_nodes;           /* of memory, that figures are kept apart by; at least 1 */
 	TAILQ_HEAD(, pool) changes; /* each pool once, in the order of their first change */
 	uint64_t n_changes;
@@ -234,7 +238,7 @@ void pool_count_event(struct pool *p, enum pool_event e);
 void pool_count_overdraft(struct pool *p, uint64_t bytes);
 
 void pool_add_member(struct pool *p, struct pool_member *m);
-/* It no longer gives back, either. */
+/* What is set in m stays: it may be added to another pool. */
 void pool_remove_member(struct pool *p, struct pool_member *m);
 /* Whether that member of p gives back when it is asked. */
 void pool_set_reclaims(struct pool *p, struct pool_member *m, bool on);

@@ -35,6 +35,9 @@ static const struct shape requests[WIRE_REQUESTS_END] = {
 	[WIRE_CREATE] = {.fixed = sizeof(struct wire_create), .strings = 1},
 	[WIRE_REMOVE] = {.fixed = sizeof(struct wire_remove), .strings = 1},
 	[WIRE_BYE] = {.fixed = sizeof(struct wire_bye)},
+	[WIRE_WATCH] = {.fixed = sizeof(struct wire_watch), .strings = 1},
+	[WIRE_UNWATCH] = {.fixed = sizeof(struct wire_unwatch)},
+	[WIRE_ON_RECLAIM] = {.fixed = sizeof(struct wire_on_reclaim)},
 };
 
 static const struct shape answers[WIRE_ANSWERS_END - WIRE_WELCOME] = {
@@ -46,6 +49,15 @@ static const struct shape answers[WIRE_ANSWERS_END - WIRE_WELCOME] = {
 	[WIRE_ITEM_IS - WIRE_WELCOME] = {.fixed = sizeof(struct wire_item_is)},
 	[WIRE_TEXT - WIRE_WELCOME] = {.fixed = sizeof(struct wire_text), .fds = 1, .tail = true},
 	[WIRE_DONE - WIRE_WELCOME] = {.fixed = sizeof(struct wire_done)},
+};
+
+static const struct shape notices[WIRE_NOTICES_END - WIRE_EVENT] = {
+	[WIRE_EVENT - WIRE_EVENT] = {.fixed = sizeof(struct wire_event)},
+	[WIRE_RECLAIM - WIRE_EVENT] = {.fixed = sizeof(struct wire_reclaim)},
+};
+
+static const struct shape reports[WIRE_REPORTS_END - WIRE_RECLAIMED] = {
+	[WIRE_RECLAIMED - WIRE_RECLAIMED] = {.fixed = sizeof(struct wire_reclaimed)},
 };
 
 static int check_shape(const struct shape *s, size_t size, size_t n, unsigned n_fds)
@@ -103,16 +115,33 @@ int wire_check_request(const void *message, size_t n, unsigned n_fds,
 	return split((const char *)message + s->fixed, n - s->fixed, s->strings, ret_strings);
 }
 
-int wire_check_answer(const void *message, size_t n, unsigned n_fds)
+/* A message without strings, of a type from `first` up to `end`. */
+static int check_fixed(const void *message, size_t n, unsigned n_fds, const struct shape *shapes,
+	uint32_t first, uint32_t end)
 {
 	struct wire_header h;
 	int r = read_header(message, n, &h);
 
 	if (r < 0)
 		return r;
-	if (h.type < WIRE_WELCOME || h.type >= WIRE_ANSWERS_END)
+	if (h.type < first || h.type >= end)
 		return -EPROTO;
-	return check_shape(&answers[h.type - WIRE_WELCOME], h.size, n, n_fds);
+	return check_shape(&shapes[h.type - first], h.size, n, n_fds);
+}
+
+int wire_check_answer(const void *message, size_t n, unsigned n_fds)
+{
+	return check_fixed(message, n, n_fds, answers, WIRE_WELCOME, WIRE_ANSWERS_END);
+}
+
+int wire_check_notice(const void *message, size_t n)
+{
+	return check_fixed(message, n, 0, notices, WIRE_EVENT, WIRE_NOTICES_END);
+}
+
+int wire_check_report(const void *message, size_t n)
+{
+	return check_fixed(message, n, 0, reports, WIRE_RECLAIMED, WIRE_REPORTS_END);
 }
 
 int wire_pack(void *buf, const void *fixed, size_t n_fixed, uint32_t type, uint64_t cookie,

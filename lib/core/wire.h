@@ -23,6 +23,18 @@
  *   CREATE path               DONE
  *   REMOVE path               DONE
  *   BYE                       DONE, then the daemon hangs up
+ *   WATCH path                DONE
+ *   UNWATCH                   -
+ *   ON_RECLAIM                DONE
+ *
+ * Over the event socket go notices, from the daemon, of what the client has not asked for just now, and
+ * reports, from the client, of what came of one:
+ *
+ *   EVENT                     -
+ *   RECLAIM                   RECLAIMED, at once or later
+ *
+ * A notice tells the state as it is when it is sent, not what has happened one by one: the daemon
+ * keeps none of them for a client that does not read.
  *
  * An answer carries its question's cookie. GRANT has none: it is accepted by the record of its key,
  * attachment, lane and seq, once, by whichever thread reads it. Messages name an attachment by its
@@ -35,6 +47,7 @@
 
 #define WIRE_VERSION 1
 #define WIRE_MAX 65536      /* bytes of a message */
+#define WIRE_NOTICE_MAX 256 /* bytes of a notice, and of a report */
 #define WIRE_TEXT_MAX 32768 /* bytes of text sent in the message itself */
 #define WIRE_FDS_MAX 3
 #define WIRE_NAME_MAX 63 /* bytes of a client's name */
@@ -57,6 +70,9 @@ enum wire_type {
 	WIRE_CREATE,
 	WIRE_REMOVE,
 	WIRE_BYE,
+	WIRE_WATCH,
+	WIRE_UNWATCH,
+	WIRE_ON_RECLAIM,
 	WIRE_REQUESTS_END,
 
 	WIRE_WELCOME = 64,
@@ -68,6 +84,13 @@ enum wire_type {
 	WIRE_TEXT,
 	WIRE_DONE,
 	WIRE_ANSWERS_END,
+
+	WIRE_EVENT = 128,
+	WIRE_RECLAIM,
+	WIRE_NOTICES_END,
+
+	WIRE_RECLAIMED = 192,
+	WIRE_REPORTS_END,
 };
 
 struct wire_header {
@@ -251,6 +274,65 @@ struct wire_bye {
 	struct wire_header h;
 };
 
+/* The pool's events are told from now on, under this number, chosen by the client and not in use. */
+struct wire_watch { /* + path */
+	struct wire_header h;
+	uint64_t watch;
+};
+
+struct wire_unwatch {
+	struct wire_header h;
+	uint64_t watch;
+};
+
+#define WIRE_ON_RECLAIM_SET UINT64_C(1) /* it has one from now on; else it has none any more */
+
+/* Whether the attachment can be asked to give bytes back. */
+struct wire_on_reclaim {
+	struct wire_header h;
+	uint64_t attachment;
+	uint64_t flags;
+};
+
+/* What a watch tells of, numbers of bits in `mask`. */
+enum wire_event_kind {
+	WIRE_EVENT_LOW,
+	WIRE_EVENT_HIGH,
+	WIRE_EVENT_MAX,
+	WIRE_EVENT_OOM,
+	WIRE_EVENT_RECLAIM,
+	WIRE_EVENT_FORCE,
+	WIRE_EVENT_REMOVED, /* the watched pool; it is the last that this watch tells */
+	WIRE_EVENT_CREDIT,  /* a NOWAIT of this session to the pool was answered */
+	WIRE_EVENT_KINDS,
+};
+
+struct wire_event {
+	struct wire_header h;
+	uint64_t watch;
+	uint32_t mask; /* what has happened since this watch's last notice */
+	uint32_t reserved;
+	uint64_t counts
+		[WIRE_EVENT_KINDS]; /* of all kinds, since the pool was made; CREDIT: the watch */
+};
+
+/* The attachment is asked to give back `want` bytes. */
+struct wire_reclaim {
+	struct wire_header h;
+	uint64_t attachment;
+	uint64_t token; /* of the session, never used again */
+	uint64_t want;
+	uint64_t deadline_usec; /* CLOCK_MONOTONIC: what comes later is too late for who asked */
+};
+
+/* It has given back so many, and can be asked again. */
+struct wire_reclaimed {
+	struct wire_header h;
+	uint64_t attachment;
+	uint64_t token;
+	uint64_t bytes;
+};
+
 struct wire_done {
 	struct wire_header h;
 	int32_t status;
@@ -266,6 +348,9 @@ struct wire_done {
 int wire_check_request(const void *message, size_t n, unsigned n_fds,
 	const char *ret_strings[static WIRE_STRINGS_MAX]);
 int wire_check_answer(const void *message, size_t n, unsigned n_fds);
+/* The same of the event socket, where no descriptors go. */
+int wire_check_notice(const void *message, size_t n);
+int wire_check_report(const void *message, size_t n);
 
 /*
  * Packs fixed part and strings (up to WIRE_STRINGS_MAX, NULL ends them) into `buf` of WIRE_MAX
