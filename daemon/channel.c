@@ -132,13 +132,11 @@ static void on_socket(uv_poll_t *p, int status, int events)
 {
 	struct channel *c = p->data;
 
-	if (status < 0 || ((events & UV_WRITABLE) && !flush(c))) {
-		hang_up(c, false);
-		return;
-	}
 	if (events & UV_READABLE)
 		read_reports(c);
-	else if (events & UV_DISCONNECT)
+	if (c->gone)
+		return;
+	if (status < 0 || (events & UV_DISCONNECT) || ((events & UV_WRITABLE) && !flush(c)))
 		hang_up(c, false);
 }
 
