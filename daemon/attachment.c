@@ -216,6 +216,7 @@ static void leave_pool(struct attachment *a)
 {
 	struct pool *p = a->pool;
 
+	throttle_end(a);
 	a->place = place_unref(a->place);
 	pool_remove_member(p, &a->member);
 	a->pool = NULL;

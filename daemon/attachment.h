@@ -9,6 +9,7 @@
 
 #include "core/place.h"
 #include "session.h"
+#include "throttle.h"
 
 struct callback;
 
@@ -24,6 +25,7 @@ struct attachment {
 	struct session *session;
 	struct pool *pool;
 	struct rstat_place *place; /* NULL: there was no room */
+	struct throttle_delay delay;
 	uint64_t number;
 	enum attachment_state state;
 	bool forget;     /* as soon as it is detached */

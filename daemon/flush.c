@@ -6,6 +6,7 @@
 
 #include "attachment.h"
 #include "core/place.h"
+#include "core/pressure.h"
 #include "core/statfmt.h"
 #include "export.h"
 #include "key.h"
@@ -86,6 +87,7 @@ static void on_timer(uv_timer_t *t)
 
 	flush_all(f);
 	look_at_reserves(f->manager);
+	pressure_age(f->manager->tree);
 	export_run(f->manager->export);
 }
 

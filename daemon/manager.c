@@ -27,6 +27,7 @@
 #include "rundir.h"
 #include "server.h"
 #include "session.h"
+#include "throttle.h"
 #include "user.h"
 #include "watch.h"
 
@@ -195,6 +196,9 @@ static int build(struct manager *m, int *listen_fd)
 	r = watches_new(m, &m->watches);
 	if (r < 0)
 		return fail(m, "watches", r);
+	r = throttle_new(m, &m->throttle);
+	if (r < 0)
+		return fail(m, "delays", r);
 	r = export_new(m, &m->export);
 	if (r < 0)
 		return fail(m, "exported files of an earlier tallyd cannot be removed", r);
@@ -246,6 +250,7 @@ void manager_stop(struct manager *m)
 	m->decay = decay_free(m->decay);
 	m->drain = drain_free(m->drain);
 	m->queues = queues_free(m->queues);
+	m->throttle = throttle_free(m->throttle);
 	m->flush = flush_free(m->flush);
 	m->watches = watches_free(m->watches);
 	m->export = export_free(m->export);

@@ -27,6 +27,7 @@ struct queues;
 struct rundir;
 struct server;
 struct session;
+struct throttle;
 struct users;
 struct watches;
 
@@ -73,6 +74,7 @@ struct manager {
 	struct drain *drain;
 	struct decay *decay;
 	struct queues *queues;
+	struct throttle *throttle;
 	struct flush *flush;
 	struct export *export;
 	struct watches *watches;

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "core/high.h"
+#include "core/pressure.h"
 #include "core/value.h"
 #include "drain.h"
 #include "flush.h"
@@ -12,6 +14,7 @@
 #include "packet.h"
 #include "queue.h"
 #include "row.h"
+#include "throttle.h"
 #include "watch.h"
 
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
@@ -19,8 +22,22 @@
 #define EXTRA_DRAINS 2
 #define REFUSAL_LOG_USEC UINT64_C(60000000)
 
+/* It was not decided at once. */
+static void begin_stall(struct request *r)
+{
+	struct attachment *a = r->key->attachment;
+
+	if (r->stalled || r->nowait)
+		return;
+	r->stalled = true;
+	pressure_prepare(a->pool);
+	pressure_begin(a->pool, &a->member);
+}
+
 static void free_request(struct request *r)
 {
+	if (r->stalled)
+		pressure_end(r->key->attachment->pool, &r->key->attachment->member);
 	queue_leave(r);
 	drain_cancel(r->wait);
 	r->key->request[r->lane] = NULL;
@@ -29,7 +46,8 @@ static void free_request(struct request *r)
 
 /* ------------------------------------------------------------------ answers */
 
-static void send_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t amount, int status)
+static void send_answer(
+	struct key *k, unsigned lane, uint64_t seq, uint64_t amount, int status, uint64_t delay)
 {
 	struct wire_grant answer = {.h = WIRE_HEADER(WIRE_GRANT, struct wire_grant, 0),
 		.attachment = k->attachment->number,
@@ -37,9 +55,30 @@ static void send_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t amo
 		.lane = lane,
 		.seq = seq,
 		.amount = amount,
-		.status = status};
+		.status = status,
+		.delay_usec = (uint32_t)delay};
 
 	packet_send(k->attachment->session, &answer, sizeof(answer), NULL, 0);
+}
+
+/* It was charged: what memory.high says to that. Nobody sleeps for what is put into a reserve, or past
+ * a deadline. */
+static uint64_t delay_of(const struct request *r)
+{
+	struct attachment *a = r->key->attachment;
+	uint64_t now = manager_now();
+	uint64_t delay = high_charged(a->pool, r->need, throttle_on_high, a->session->manager);
+
+	if (r->nowait)
+		return 0;
+	if (r->may_queue && delay > 0) {
+		uint64_t left = r->deadline_usec > now ? r->deadline_usec - now : 0;
+
+		delay = delay < left ? delay : left;
+	}
+	if (delay > 0)
+		throttle_begin(a, now + delay);
+	return delay;
 }
 
 /* The counters are charged; the row is flipped, and then the answer goes. */
@@ -47,7 +86,7 @@ static void grant(struct request *r, uint64_t amount)
 {
 	struct key *k = r->key;
 	unsigned lane = r->lane;
-	uint64_t seq = r->seq;
+	uint64_t seq = r->seq, delay = delay_of(r);
 	bool done = true, nowait;
 
 	k->attachment->session->manager->stats.grants++;
@@ -65,7 +104,7 @@ static void grant(struct request *r, uint64_t amount)
 		queue_kick(k->attachment->session->manager);
 	nowait = r->nowait;
 	free_request(r);
-	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN);
+	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN, delay);
 	if (nowait)
 		watches_credit(k->attachment->session, k->attachment->pool);
 }
@@ -135,7 +174,7 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status)
 	row_answer(k, lane, seq, 0);
 	nowait = r->nowait;
 	free_request(r);
-	send_answer(k, lane, seq, 0, status);
+	send_answer(k, lane, seq, 0, status, 0);
 	if (nowait)
 		watches_credit(k->attachment->session, k->attachment->pool);
 }
@@ -143,8 +182,8 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status)
 /* ------------------------------------------------------------------ deciding */
 
 /*
- * What may be given beyond the need: near a limit no more than each attachment below it could get
- * alike, and nothing while others wait.
+ * What may be given beyond the need: near a limit, memory.high too, no more than each attachment
+ * below it could get alike, and nothing while others wait.
  */
 static uint64_t spare(const struct key *k, uint64_t need)
 {
@@ -156,6 +195,8 @@ static uint64_t spare(const struct key *k, uint64_t need)
 
 		if (queue_is_at(at))
 			return 0;
+		if (at.item == 0 && at.pool->high < max)
+			max = at.pool->high;
 		if (max == COUNTER_MAX)
 			continue;
 		usage = counter_read(itemlimit_counter(at)) + need;
@@ -254,6 +295,7 @@ static void decide(struct request *r, bool drained_some)
 		pool_count_event(failed.pool, POOL_MAX);
 		r->counted_max = true;
 	}
+	begin_stall(r);
 	/* It has its place from now on; idle credit is taken back for the head. */
 	if (r->may_queue && queue_join(r, failed) == 0)
 		return;
@@ -281,7 +323,7 @@ static void answer_again(struct key *k, unsigned lane, uint64_t seq, uint64_t la
 {
 	uint64_t amount = last == LEDGER_DEPOSITED ? 0 : last;
 
-	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM);
+	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM, 0);
 }
 
 bool request_handle(struct session *s, const struct wire_charge *m)
@@ -313,7 +355,7 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	r = calloc(1, sizeof(*r));
 	if (!r) {
 		row_answer(k, m->lane, m->seq, 0);
-		send_answer(k, m->lane, m->seq, 0, -ENOMEM);
+		send_answer(k, m->lane, m->seq, 0, -ENOMEM, 0);
 		return true;
 	}
 	*r = (struct request){.key = k,
@@ -329,8 +371,10 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		behind = queue_above(itemlimit_first(k->attachment->pool, k->item), k->item);
 	if (!behind.pool || queue_join(r, behind) < 0)
 		decide(r, false);
-	else
+	else {
+		begin_stall(r);
 		queue_kick(s->manager);
+	}
 	return true;
 }
 

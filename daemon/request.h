@@ -21,6 +21,7 @@ struct request {
 	unsigned lane;
 	uint64_t seq, need, deadline_usec;
 	bool may_queue, nowait, counted_max;
+	bool stalled;                   /* its attachment waits, and pressure knows it */
 	struct itemlimit_place drained; /* where it failed last; only compared */
 	unsigned drains;
 	struct drain_wait *wait;

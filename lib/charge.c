@@ -10,6 +10,7 @@
 
 #include "client.h"
 #include "core/util.h"
+#include "delay.h"
 #include "force.h"
 #include "key.h"
 #include "tally.h"
@@ -67,6 +68,7 @@ static __attribute__((noinline)) int charge_by_daemon(
 {
 	bool queue = deadline_usec != 0;
 	struct client_key *k;
+	uint32_t delay_usec;
 	int r = client_key_of(p, item, &k);
 
 	if (r < 0 || bytes == 0)
@@ -76,11 +78,13 @@ static __attribute__((noinline)) int charge_by_daemon(
 	do {
 		if (key_take(k, bytes))
 			return 0;
-		r = key_ask(k, p->attachment, bytes, queue, deadline_usec);
+		r = key_ask(k, p->attachment, bytes, queue, deadline_usec, &delay_usec);
 	} while (r == -EBUSY);
-	if (r == 0)
+	if (r == 0) {
 		key_take(k, 0);
-	else if (r == -ENOTCONN && atomic_load(&p->tally->closed))
+		if (delay_usec > 0)
+			delay_sleep(p, delay_usec, deadline_usec);
+	} else if (r == -ENOTCONN && atomic_load(&p->tally->closed))
 		r = -ENODEV;
 	return r;
 }

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 
 #include "answer.h"
+#include "core/pressure.h"
 #include "core/util.h"
 #include "core/wire.h"
 #include "credit.h"
@@ -454,4 +455,30 @@ int embedded_get(
 	r = e->closed ? -ENOTCONN : get(e, path, file, flags, ret_text);
 	pthread_mutex_unlock(&e->mutex);
 	return r;
+}
+
+bool embedded_begin_delay(struct embedded *e, uint64_t attachment)
+{
+	struct engine_attachment *a;
+	bool counts;
+
+	pthread_mutex_lock(&e->mutex);
+	a = engine_find(e, attachment);
+	counts = a && a->state == ENGINE_LIVE;
+	if (counts)
+		pressure_begin(a->pool, &a->member);
+	pthread_mutex_unlock(&e->mutex);
+	return counts;
+}
+
+/* It may have been detached meanwhile; it is there, as the sleeper has a handle of it. */
+void embedded_end_delay(struct embedded *e, uint64_t attachment)
+{
+	struct engine_attachment *a;
+
+	pthread_mutex_lock(&e->mutex);
+	a = engine_find(e, attachment);
+	if (a)
+		pressure_end(a->pool, &a->member);
+	pthread_mutex_unlock(&e->mutex);
 }

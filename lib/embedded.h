@@ -49,6 +49,11 @@ struct embedded *embedded_free(struct embedded *e);
 int embedded_get(
 	struct embedded *e, const char *path, const char *file, uint64_t flags, char **ret_text);
 
+/* A thread of the attachment is about to sleep because of memory.high, and has slept. The first returns
+ * whether the second is to be called. */
+bool embedded_begin_delay(struct embedded *e, uint64_t attachment);
+void embedded_end_delay(struct embedded *e, uint64_t attachment);
+
 /*
  * Handles a message of the client's, as packed by wire_pack() and aligned like its struct, before it
  * returns; a CHARGE that queues sleeps here until it is decided. Without `wait` it is

@@ -18,6 +18,7 @@
 #include "conf/cpus.h"
 #include "conf/nodes.h"
 #include "core/itemlimit.h"
+#include "core/pressure.h"
 #include "core/util.h"
 #include "credit.h"
 
@@ -388,6 +389,10 @@ int engine_attach(struct embedded *e, uint64_t number, struct pool *pool,
 	}
 	free_collected(e);
 	r = find_room(e, pool, ret_extent);
+	if (r < 0)
+		return r;
+	/* Whoever waits later may not allocate. */
+	r = pressure_prepare(pool);
 	if (r < 0)
 		return r;
 	a = calloc(1, sizeof(*a));

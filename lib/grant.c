@@ -6,7 +6,9 @@
 
 #include "answer.h"
 #include "core/fairness.h"
+#include "core/high.h"
 #include "core/itemlimit.h"
+#include "core/pressure.h"
 #include "credit.h"
 #include "idle.h"
 
@@ -23,6 +25,7 @@ struct grant_request {
 	uint64_t seq, need, batch, deadline_usec;
 	uint32_t flags;
 	bool counted_max;
+	bool stalled;             /* its attachment waits, and pressure knows it */
 	struct pool *at;          /* in the queue of this pool; NULL: in none */
 	uint64_t head_since_usec; /* of that queue */
 };
@@ -86,8 +89,18 @@ static struct pool *queue_above(struct pool *p)
 	return p;
 }
 
+static void end_stall(struct grant_request *r)
+{
+	struct engine_attachment *a = r->key->attachment;
+
+	if (r->stalled)
+		pressure_end(a->pool, &a->member);
+	r->stalled = false;
+}
+
 static void drop(struct grant_request *r)
 {
+	end_stall(r);
 	leave(r);
 	r->key = NULL;
 }
@@ -110,7 +123,7 @@ void grant_drop_all(struct embedded *e)
 
 /* ------------------------------------------------------------------ answers */
 
-static void send_answer(struct engine_key *k, unsigned lane)
+static void send_answer(struct engine_key *k, unsigned lane, uint64_t delay)
 {
 	struct embedded *e = k->attachment->engine;
 	const struct engine_answer *a = &k->answer[lane];
@@ -120,45 +133,56 @@ static void send_answer(struct engine_key *k, unsigned lane)
 		.lane = lane,
 		.seq = a->seq,
 		.amount = a->amount,
-		.status = a->status};
+		.status = a->status,
+		.delay_usec = (uint32_t)delay};
 
 	answer_send(e, &g, sizeof(g));
 }
 
 /* The request is over. */
-static void finish(struct grant_request *r, uint64_t amount, int status)
+static void finish(struct grant_request *r, uint64_t amount, int status, uint64_t delay)
 {
 	const struct engine_answer a = {.seq = r->seq, .amount = amount, .status = status};
 	struct engine_key *k = r->key;
 
+	end_stall(r);
 	leave(r);
 	credit_answer(k, r->lane, &a);
-	send_answer(k, r->lane);
+	send_answer(k, r->lane, delay);
+}
+
+/* Idle credit goes back. */
+static void on_high(void *userdata, struct pool *p, uint64_t bytes)
+{
+	(void)bytes;
+	idle_drain(userdata, p);
 }
 
 /* The counters are charged. */
 static void grant(struct grant_request *r, uint64_t amount)
 {
+	uint64_t delay = high_charged(r->key->attachment->pool, r->need, on_high, r->engine);
+
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
 		atomic_store(&engine_words(r->key)->ahead, 0);
 	if (!(r->flags & WIRE_CHARGE_NOWAIT))
-		finish(r, amount, 0);
+		finish(r, amount, 0, delay);
 	else
-		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN);
+		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN, 0);
 }
 
 /* It was `at` that refused. */
 static void refuse(struct grant_request *r, struct pool *at, int status)
 {
 	pool_count_event(at, POOL_OOM);
-	finish(r, 0, status);
+	finish(r, 0, status, 0);
 }
 
 /* ------------------------------------------------------------------ deciding */
 
 /*
- * What may be given beyond the need: what the reserve lacks of `batch`, near a limit no more than each
+ * What may be given beyond the need: what the reserve lacks of `batch`, near a limit, memory.high too, no more than each
  * attachment below it could get alike, and nothing while others wait.
  */
 static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
@@ -174,6 +198,8 @@ static uint64_t spare(const struct engine_key *k, uint64_t need, uint64_t batch)
 
 		if (at.pool->queue)
 			return 0;
+		if (at.item == 0 && at.pool->high < max)
+			max = at.pool->high;
 		if (max == COUNTER_MAX)
 			continue;
 		usage = counter_read(itemlimit_counter(at)) + need;
@@ -336,7 +362,7 @@ static bool decide(struct grant_request *r, struct pool **ret_failed)
 static bool was_answered(struct engine_key *k, const struct wire_charge *m)
 {
 	if (m->seq == k->answer[m->lane].seq)
-		send_answer(k, m->lane);
+		send_answer(k, m->lane, 0);
 	return m->seq <= k->answer[m->lane].seq;
 }
 
@@ -377,6 +403,8 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 		return 0;
 	}
 	enter(&r, at);
+	r.stalled = true;
+	pressure_begin(k->attachment->pool, &k->attachment->member);
 	return wait_in_line(&r);
 }
 

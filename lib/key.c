@@ -238,9 +238,10 @@ bool key_take(struct client_key *k, uint64_t bytes)
 
 /* ------------------------------------------------------------------ records */
 
-static void finish(struct client_key *k, struct key_asker *asker, int status)
+static void finish(struct client_key *k, struct key_asker *asker, int status, uint32_t delay_usec)
 {
 	asker->status = status;
+	asker->delay_usec = delay_usec;
 	atomic_store(&asker->done, 1);
 	link_wake(&k->tally->link, &asker->done);
 }
@@ -270,7 +271,8 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 			finish(k, asker,
 				g->amount >= need       ? 0
 					: g->status < 0 ? g->status
-							: -ENOMEM);
+							: -ENOMEM,
+				g->delay_usec);
 		else if (g->status == -ENOMEM)
 			atomic_store(&k->refused, need);
 		link_wake(&k->tally->link, &q->record);
@@ -310,7 +312,7 @@ static void drop_record(struct client_key *k, struct key_request *q)
 			    &q->record, &record, make_record(record >> 2, KEY_IDLE)))
 			continue;
 		if (state_of(record) == KEY_ASKED)
-			finish(k, asker, -ENODEV);
+			finish(k, asker, -ENODEV, 0);
 		link_wake(&k->tally->link, &q->record);
 		break;
 	}
@@ -391,7 +393,7 @@ static int leave(struct client_key *k, struct key_request *q, uint64_t seq, stru
 }
 
 int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queue,
-	uint64_t deadline_usec)
+	uint64_t deadline_usec, uint32_t *ret_delay_usec)
 {
 	unsigned lane = lane_for(k, bytes, queue);
 	struct key_request *q = &k->lane[lane];
@@ -413,7 +415,10 @@ int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queu
 	if (r < 0)
 		return leave(k, q, seq, &asker, KEY_IDLE, r);
 	r = link_wait(&k->tally->link, &asker.done, 0, deadline_usec);
-	return r < 0 ? leave(k, q, seq, &asker, KEY_LEFT, r) : asker.status;
+	r = r < 0 ? leave(k, q, seq, &asker, KEY_LEFT, r) : asker.status;
+	if (r == 0)
+		*ret_delay_usec = asker.delay_usec;
+	return r;
 }
 
 int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)

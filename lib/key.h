@@ -29,7 +29,8 @@ enum key_state {
 /* A thread that waits for its need, on its stack. */
 struct key_asker {
 	_Atomic uint64_t done;
-	int status; /* 0: the need is the asker's */
+	int status;          /* 0: the need is the asker's … */
+	uint32_t delay_usec; /* … who sleeps so long, because of memory.high */
 };
 
 struct key_request {
@@ -82,9 +83,10 @@ bool key_take(struct client_key *k, uint64_t bytes);
 /*
  * Asks the daemon for `bytes` and waits. 0: they are the caller's; -EBUSY: another thread's request
  * was on its way, and something came of it: look again; -ENOMEM, -ETIMEDOUT, -ENODEV, -ENOTCONN.
+ * On success *ret_delay_usec is how long the caller is to sleep because of memory.high.
  */
 int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queue,
-	uint64_t deadline_usec);
+	uint64_t deadline_usec, uint32_t *ret_delay_usec);
 
 /* Asks without waiting; what comes goes to the reserve. -EAGAIN: asked for (or was already);
  * -ENOMEM: so much was refused just now; -ENODEV, -ENOTCONN. Async-signal-safe. */

@@ -75,6 +75,7 @@ struct pool {
 	bool configured;       /* a section of the configuration names it */
 	bool ephemeral;        /* it goes when nothing is in it any more: pool_sweep() */
 	bool standalone;       /* what it has is not part of what the pools above it have */
+	bool observe;          /* its own limits are counted and not enforced: limit_observe() */
 	bool threshold_is_own; /* it was set here, and holds for the pools below that have none */
 	/* Something that a file of this pool shows may have changed since it was last taken out of
 	 * the list of changes. */
@@ -95,6 +96,7 @@ struct pool {
 	/* limit.h: what people set beside memory.max, which is the counter's */
 	uint64_t high, low, min, max_depth, max_descendants;
 	uint64_t emin, elow;       /* protection.h: what holds of min and low */
+	uint64_t high_asked_usec;  /* high.h: when somebody was last asked; 0: never */
 	struct pressure *pressure; /* NULL: nobody has waited yet */
 	/* What came from a person at run time and holds over the file's; limit_bit(), below bit 16. */
 	uint32_t set_at_run;

@@ -38,7 +38,7 @@ static struct claims claims_below(const struct pool *parent)
 	const struct pool *p;
 
 	TAILQ_FOREACH (p, &parent->children, sibling) {
-		uint64_t usage = counter_read(&p->counter);
+		uint64_t usage = pool_above(p) ? counter_read(&p->counter) : 0;
 
 		sum.min = add(sum.min, least(usage, p->min));
 		sum.low = add(sum.low, least(usage, p->low));
@@ -72,9 +72,10 @@ static void set_children(struct pool *parent, bool is_top)
 	TAILQ_FOREACH (p, &parent->children, sibling) {
 		uint64_t usage = counter_read(&p->counter);
 
+		/* What a standalone pool has, no reclaim above it is after. */
 		p->emin = p->min;
 		p->elow = p->low;
-		if (is_top)
+		if (is_top || !pool_above(p))
 			continue;
 		p->emin = effective(p->min, usage, parent_usage, parent->emin, claimed.min);
 		p->elow = effective(p->low, usage, parent_usage, parent->elow, claimed.low);
