@@ -54,3 +54,4 @@ int change_flush(struct invocation *inv);
 int change_reload(struct invocation *inv);
 
 int run_command(struct invocation *inv);
+int why_command(struct invocation *inv);

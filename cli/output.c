@@ -71,6 +71,31 @@ static json_t *json_of_number(char *line)
 	return json_of_word(line);
 }
 
+/* "BYTES:WHO,…", still encoded: a name may hold what separates them. */
+static json_t *json_of_holders(char *text)
+{
+	json_t *array = json_array();
+	char *one;
+
+	while (array && *text && (one = strsep(&text, ","))) {
+		char *who = strchrnul(one, ':');
+		json_t *holder;
+
+		if (*who)
+			*who++ = 0;
+		text_decode(who);
+		holder = json_pack(
+			"{s:o, s:o}", "bytes", json_of_word(one), "who", output_json_string(who));
+		if (json_array_append_new(array, holder) < 0) {
+			json_decref(array);
+			return NULL;
+		}
+		if (!text)
+			break;
+	}
+	return array;
+}
+
 static json_t *json_of_record(char *line)
 {
 	json_t *object = json_object();
@@ -81,8 +106,11 @@ static json_t *json_of_record(char *line)
 
 		if (*value)
 			*value++ = 0;
-		text_decode(value);
-		if (json_object_set_new(object, key, json_of_pair(key, value)) < 0) {
+		if (strcmp(key, "holders") != 0)
+			text_decode(value);
+		if (json_object_set_new(object, key,
+			    strcmp(key, "holders") != 0 ? json_of_pair(key, value)
+							: json_of_holders(value)) < 0) {
 			json_decref(object);
 			return NULL;
 		}
@@ -154,7 +182,7 @@ json_t *output_json_file(const char *file, const char *text)
 		return json_of_lines(copy, json_of_line);
 	if (!strcmp(file, "cgroup.procs"))
 		return json_of_lines(copy, json_of_number);
-	if (!strcmp(file, "pool.clients"))
+	if (!strcmp(file, "pool.clients") || !strcmp(file, "pool.refusals"))
 		return json_of_lines(copy, json_of_record);
 	return json_of_value(copy);
 }

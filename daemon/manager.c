@@ -13,6 +13,7 @@
 #include "attachment.h"
 #include "conf/cpus.h"
 #include "conf/nodes.h"
+#include "core/refusal.h"
 #include "core/watch.h"
 #include "decay.h"
 #include "drain.h"
@@ -165,9 +166,13 @@ static int build(struct manager *m, int *listen_fd)
 		return r;
 	if (getrandom(&m->generation, sizeof(m->generation), 0) != sizeof(m->generation))
 		return fail(m, "no random numbers", -errno);
+	r = refusals_new(REFUSALS_BYTES, &m->refusals);
+	if (r < 0)
+		return fail(m, "the records of refusals", r);
 	r = pool_tree_new(&m->items, &m->tree);
 	if (r < 0)
 		return fail(m, "the tree of pools", r);
+	m->tree->refusals = m->refusals;
 	m->tree->sum_granted = attachment_sum_granted;
 	m->tree->now = manager_now;
 	m->tree->on_drop = on_drop;
@@ -263,6 +268,7 @@ struct manager *manager_free(struct manager *m)
 	m->ledger = ledger_close(m->ledger);
 	m->tree = pool_tree_free(m->tree);
 	m->users = users_free(m->users);
+	m->refusals = refusals_free(m->refusals);
 	item_table_clear(&m->items);
 	m->conf = conf_free(m->conf);
 	m->rundir = rundir_close(m->rundir);

@@ -24,6 +24,7 @@ struct drain;
 struct export;
 struct flush;
 struct queues;
+struct refusals;
 struct rundir;
 struct server;
 struct session;
@@ -63,6 +64,7 @@ struct manager {
 	struct conf *conf;
 	char *reload_text; /* what the last reload changed, or why it failed */
 	struct item_table items;
+	struct refusals *refusals;
 	struct pool_tree *tree;
 	struct users *users;
 	struct ledger *ledger;

@@ -9,6 +9,7 @@
 #include "attachment.h"
 #include "callback.h"
 #include "core/memfd.h"
+#include "core/refusal.h"
 #include "files.h"
 #include "flush.h"
 #include "key.h"
@@ -273,6 +274,17 @@ static bool on_get(struct session *s, const union message_buffer *m, const char 
 	return true;
 }
 
+/* Nobody else's: it tells of pools that the session need not be allowed to see. */
+static bool on_refusal(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	_cleanup_(freep) char *text = NULL;
+	int r = refusal_read(s->manager->refusals, m->refusal.number, s->number, &text);
+
+	(void)strings;
+	send_text(s, m->h.cookie, r, text);
+	return true;
+}
+
 static bool on_set(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	struct pool *p;
@@ -371,6 +383,7 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_WATCH] = on_watch,
 	[WIRE_UNWATCH] = on_unwatch,
 	[WIRE_ON_RECLAIM] = on_reclaim,
+	[WIRE_REFUSAL] = on_refusal,
 };
 
 bool message_handle(struct session *s, const union message_buffer *m, size_t n, unsigned n_fds)

@@ -22,6 +22,7 @@ union message_buffer {
 	struct wire_ring ring;
 	struct wire_ahead ahead;
 	struct wire_get get;
+	struct wire_refusal refusal;
 	struct wire_remove remove;
 	struct wire_watch watch;
 	struct wire_unwatch unwatch;

@@ -3,16 +3,13 @@
 #include "request.h"
 
 #include <errno.h>
-#include <inttypes.h>
 
 #include "core/high.h"
 #include "core/pressure.h"
-#include "core/value.h"
 #include "drain.h"
-#include "flush.h"
-#include "log.h"
 #include "packet.h"
 #include "queue.h"
+#include "refuse.h"
 #include "row.h"
 #include "throttle.h"
 #include "watch.h"
@@ -20,7 +17,6 @@
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
  */
 #define EXTRA_DRAINS 2
-#define REFUSAL_LOG_USEC UINT64_C(60000000)
 
 /* It was not decided at once. */
 static void begin_stall(struct request *r)
@@ -46,8 +42,8 @@ static void free_request(struct request *r)
 
 /* ------------------------------------------------------------------ answers */
 
-static void send_answer(
-	struct key *k, unsigned lane, uint64_t seq, uint64_t amount, int status, uint64_t delay)
+static void send_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t amount, int status,
+	uint64_t delay, uint64_t refusal)
 {
 	struct wire_grant answer = {.h = WIRE_HEADER(WIRE_GRANT, struct wire_grant, 0),
 		.attachment = k->attachment->number,
@@ -56,7 +52,8 @@ static void send_answer(
 		.seq = seq,
 		.amount = amount,
 		.status = status,
-		.delay_usec = (uint32_t)delay};
+		.delay_usec = (uint32_t)delay,
+		.refusal = refusal};
 
 	packet_send(k->attachment->session, &answer, sizeof(answer), NULL, 0);
 }
@@ -104,77 +101,27 @@ static void grant(struct request *r, uint64_t amount)
 		queue_kick(k->attachment->session->manager);
 	nowait = r->nowait;
 	free_request(r);
-	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN, delay);
+	send_answer(k, lane, seq, amount, done ? 0 : -EAGAIN, delay, 0);
 	if (nowait)
 		watches_credit(k->attachment->session, k->attachment->pool);
-}
-
-/* What counts under the limit, as of the last look. It may have been removed while somebody waited
- * there. */
-static void find_figures(struct itemlimit_place at, uint64_t *ret_held, uint64_t *ret_idle)
-{
-	const struct figures *sum = &at.pool->sum;
-	const struct counter *c = itemlimit_counter(at);
-	uint64_t granted = c ? counter_read(c) : 0;
-
-	*ret_held = figures_clamp(sum->held);
-	*ret_idle = figures_clamp(sum->stock);
-	if (at.item == 0)
-		return;
-	*ret_held = sum->items ? figures_clamp(sum->items[at.item]) : 0;
-	*ret_idle = granted > *ret_held ? granted - *ret_held : 0;
-}
-
-static void log_refusal(struct request *r, struct itemlimit_place place)
-{
-	const struct session *s = r->key->attachment->session;
-	char at[PATH_MAX_BYTES + 1], of[PATH_MAX_BYTES + 1], max_text[VALUE_TEXT_MAX];
-	uint64_t now = manager_now(), max, held, idle;
-	struct pool *p = place.pool;
-
-	if (p->refusal_logged_usec != 0 && now - p->refusal_logged_usec < REFUSAL_LOG_USEC) {
-		p->refusals_unlogged++;
-		return;
-	}
-	flush_pool(s->manager->flush, p, false);
-	pool_path_into(p, at, sizeof(at));
-	if (p->refusals_unlogged > 0)
-		log_warning("%s: %" PRIu64 " more refusals since the last line about one", at,
-			p->refusals_unlogged);
-	pool_path_into(r->key->attachment->pool, of, sizeof(of));
-	max = itemlimit_read(p, place.item);
-	find_figures(place, &held, &idle);
-	if (place.item == 0 && max == COUNTER_MAX)
-		log_warning("%s: refused %" PRIu64
-			    " bytes to pid %d (%s): an attachment holds at most %" PRIu64 " bytes",
-			of, r->need, (int)s->pid, s->name, WORD_BYTES_MAX);
-	else
-		log_warning("%s: refused %" PRIu64
-			    " bytes to pid %d (%s) in %s: %s%s.max of %s is %s, held %" PRIu64
-			    ", idle %" PRIu64,
-			at, r->need, (int)s->pid, s->name, of, place.item ? "stat." : "memory",
-			place.item ? s->manager->items.items[place.item].name : "", at,
-			value_format_limit(max, max_text), held, idle);
-	p->refusal_logged_usec = now;
-	p->refusals_unlogged = 0;
 }
 
 void request_refuse(struct request *r, struct itemlimit_place at, int status)
 {
 	struct key *k = r->key;
 	unsigned lane = r->lane;
-	uint64_t seq = r->seq;
+	uint64_t seq = r->seq, refusal;
 	bool nowait;
 
 	k->attachment->session->manager->stats.refusals++;
 	k->attachment->session->refused++;
 	k->attachment->refused++;
 	pool_count_event(at.pool, POOL_OOM);
-	log_refusal(r, at);
+	refusal = refuse_record(r, at);
 	row_answer(k, lane, seq, 0);
 	nowait = r->nowait;
 	free_request(r);
-	send_answer(k, lane, seq, 0, status, 0);
+	send_answer(k, lane, seq, 0, status, 0, refusal);
 	if (nowait)
 		watches_credit(k->attachment->session, k->attachment->pool);
 }
@@ -315,6 +262,7 @@ static void on_drained(void *userdata, uint64_t bytes)
 	struct request *r = userdata;
 
 	r->wait = NULL;
+	r->drained_bytes += bytes;
 	decide(r, bytes > 0);
 }
 
@@ -323,7 +271,7 @@ static void answer_again(struct key *k, unsigned lane, uint64_t seq, uint64_t la
 {
 	uint64_t amount = last == LEDGER_DEPOSITED ? 0 : last;
 
-	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM, 0);
+	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM, 0, 0);
 }
 
 bool request_handle(struct session *s, const struct wire_charge *m)
@@ -355,13 +303,14 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	r = calloc(1, sizeof(*r));
 	if (!r) {
 		row_answer(k, m->lane, m->seq, 0);
-		send_answer(k, m->lane, m->seq, 0, -ENOMEM, 0);
+		send_answer(k, m->lane, m->seq, 0, -ENOMEM, 0, 0);
 		return true;
 	}
 	*r = (struct request){.key = k,
 		.lane = m->lane,
 		.seq = m->seq,
 		.need = m->need,
+		.since_usec = manager_now(),
 		.deadline_usec = m->deadline_usec,
 		.may_queue = m->flags & WIRE_CHARGE_QUEUE,
 		.nowait = m->flags & WIRE_CHARGE_NOWAIT};

@@ -24,6 +24,8 @@ struct request {
 	bool stalled;                   /* its attachment waits, and pressure knows it */
 	struct itemlimit_place drained; /* where it failed last; only compared */
 	unsigned drains;
+	/* For the record of a refusal: when it came, and what was tried for it. */
+	uint64_t since_usec, drained_bytes, asked_bytes, reclaimed_bytes;
 	struct drain_wait *wait;
 	struct queue *queue; /* NULL: in none */
 };

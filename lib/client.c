@@ -266,26 +266,19 @@ static int read_text(int fd, uint64_t length, char **ret)
 	return 0;
 }
 
-int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret)
+int client_ask_text(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], char **ret)
 {
-	const char *strings[WIRE_STRINGS_MAX] = {path, file};
-	_cleanup_(freep) char *text = NULL;
+	_cleanup_(freep) char *text = malloc(WIRE_TEXT_MAX + 1);
 	_cleanup_(close_fdp) int fd = -1;
-	struct wire_get m = {.flags = flags};
 	struct wire_text answer;
-	struct call c = {.answer = &answer, .n_answer = sizeof(answer), .text_fd = -1};
-	int r = client_check(t);
+	struct call c = {
+		.answer = &answer, .n_answer = sizeof(answer), .text = text, .text_fd = -1};
+	int r;
 
-	if (r < 0)
-		return r;
-	stat_send_all(t);
-	if (t->embedded)
-		return embedded_get(t->embedded, path, file, flags, ret);
-	text = malloc(WIRE_TEXT_MAX + 1);
 	if (!text)
 		return -ENOMEM;
-	c.text = text;
-	r = call_until(t, WIRE_GET, &m, sizeof(m), strings, &c, link_now() + CLIENT_WAIT_USEC);
+	r = call_until(t, type, fixed, n_fixed, strings, &c, link_now() + CLIENT_WAIT_USEC);
 	fd = c.text_fd;
 	if (r < 0 || answer.status < 0)
 		return r < 0 ? r : answer.status;
@@ -294,6 +287,20 @@ int client_get(struct tally *t, const char *path, const char *file, uint64_t fla
 	text[answer.length] = '\0';
 	*ret = take_ptr(text);
 	return 0;
+}
+
+int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret)
+{
+	const char *strings[WIRE_STRINGS_MAX] = {path, file};
+	struct wire_get m = {.flags = flags};
+	int r = client_check(t);
+
+	if (r < 0)
+		return r;
+	stat_send_all(t);
+	if (t->embedded)
+		return embedded_get(t->embedded, path, file, flags, ret);
+	return client_ask_text(t, WIRE_GET, &m, sizeof(m), strings, ret);
 }
 
 int client_fetch_extents(struct tally *t, uint32_t key)

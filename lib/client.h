@@ -15,6 +15,7 @@
 #include "core/segment.h"
 #include "embedded.h"
 #include "link.h"
+#include "refused.h"
 #include "tally.h"
 
 /* Longest wait of any call and of any charge without a deadline. */
@@ -53,6 +54,7 @@ struct tally {
 	TAILQ_HEAD(, call) calls;
 	void *pools; /* tsearch(3) root, of those that are not detached, by attachment */
 	uint64_t last_cookie, last_attachment;
+	struct refused refused;
 	_Atomic bool unsent; /* some handle may have moved what it could not send; stat.h */
 };
 
@@ -108,7 +110,9 @@ int client_check(const struct tally *t);
 int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer);
 
-/* GET; the text is to be freed. */
+/* A request that is answered by TEXT, which is to be freed; and GET. */
+int client_ask_text(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], char **ret);
 int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret);
 
 /* Maps extents until the key has a place: those that were sent when they could not be received. */

@@ -14,6 +14,7 @@
 
 #include "answer.h"
 #include "core/pressure.h"
+#include "core/refusal.h"
 #include "core/util.h"
 #include "core/wire.h"
 #include "credit.h"
@@ -48,7 +49,7 @@ static int on_hello(struct embedded *e, const void *message, const char *const *
 	const struct wire_hello *m = message;
 	struct wire_welcome w = {.h = WIRE_HEADER(WIRE_WELCOME, struct wire_welcome, m->h.cookie),
 		.version = WIRE_VERSION,
-		.session = 1};
+		.session = EMBEDDED_SESSION};
 	int fds[WIRE_FDS_MAX] = {-1, -1, -1};
 
 	if (e->welcomed || (m->flags & ~WIRE_HELLO_RSEQ))
@@ -60,6 +61,8 @@ static int on_hello(struct embedded *e, const void *message, const char *const *
 		w.status = -EINVAL;
 	else
 		w.status = make_base(e, m->flags & WIRE_HELLO_RSEQ, fds);
+	snprintf(e->name, sizeof(e->name), "%s", strings[0]);
+	e->pid = getpid();
 	e->closed = w.status < 0;
 	answer_send_fds(e, &w, sizeof(w), fds);
 	return 0;
@@ -326,6 +329,16 @@ static int on_get(struct embedded *e, const void *message, const char *const *st
 	return answer_text(e, m->h.cookie, r, text);
 }
 
+static int on_refusal(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_refusal *m = message;
+	_cleanup_(freep) char *text = NULL;
+	int r = refusal_read(e->refusals, m->number, EMBEDDED_SESSION, &text);
+
+	(void)strings;
+	return answer_text(e, m->h.cookie, r, text);
+}
+
 static int on_set(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_set *m = message;
@@ -394,6 +407,7 @@ static const struct {
 	[WIRE_CREATE] = {on_create, false},
 	[WIRE_REMOVE] = {on_remove, false},
 	[WIRE_BYE] = {on_bye, true},
+	[WIRE_REFUSAL] = {on_refusal, false},
 };
 
 static bool may_wait(const struct wire_header *h)

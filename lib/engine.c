@@ -19,6 +19,7 @@
 #include "conf/nodes.h"
 #include "core/itemlimit.h"
 #include "core/pressure.h"
+#include "core/refusal.h"
 #include "core/util.h"
 #include "credit.h"
 
@@ -190,7 +191,10 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 		r = pool_tree_new(&e->items, &e->tree);
 	if (r >= 0)
 		r = load_nodes(e);
+	if (r >= 0)
+		r = refusals_new(REFUSALS_BYTES_SMALL, &e->refusals);
 	if (r >= 0) {
+		e->tree->refusals = e->refusals;
 		e->tree->sum_granted = sum_granted;
 		e->tree->now = engine_now;
 		init_rstats(e);
@@ -249,6 +253,7 @@ struct embedded *engine_free(struct embedded *e)
 	rstat_end(&e->rstat);
 	segment_unmap(&e->segment);
 	pool_tree_free(e->tree);
+	refusals_free(e->refusals);
 	item_table_clear(&e->items);
 	conf_free(e->conf);
 	free(e->node_of_cpu);

@@ -22,9 +22,13 @@
 #include "core/pool.h"
 #include "core/rstat.h"
 #include "core/segment.h"
+#include "core/wire.h"
 #include "embedded.h"
 
 struct grant_request;
+
+/* Number of the one session. */
+#define EMBEDDED_SESSION 1
 
 enum engine_state {
 	ENGINE_LIVE,
@@ -71,9 +75,12 @@ struct embedded {
 	enum percpu_kind kind; /* the best that the segment may have */
 	uint32_t n_cpus;       /* possible ones */
 	struct conf *conf;
+	char name[WIRE_NAME_MAX + 1]; /* of the session */
+	pid_t pid;
 
 	pthread_mutex_t mutex; /* of all below */
 	struct item_table items;
+	struct refusals *refusals;
 	struct pool_tree *tree;
 	bool welcomed, closed;
 	struct segment segment;

@@ -11,6 +11,7 @@
 #include "core/pressure.h"
 #include "credit.h"
 #include "idle.h"
+#include "record.h"
 
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
  */
@@ -25,9 +26,11 @@ struct grant_request {
 	uint64_t seq, need, batch, deadline_usec;
 	uint32_t flags;
 	bool counted_max;
-	bool stalled;             /* its attachment waits, and pressure knows it */
-	struct pool *at;          /* in the queue of this pool; NULL: in none */
-	uint64_t head_since_usec; /* of that queue */
+	bool stalled;                  /* its attachment waits, and pressure knows it */
+	struct pool *at;               /* in the queue of this pool; NULL: in none */
+	uint64_t head_since_usec;      /* of that queue */
+	struct itemlimit_place failed; /* by what it was refused last */
+	uint64_t since_usec, drained;
 };
 
 /* ------------------------------------------------------------------ queues */
@@ -123,7 +126,7 @@ void grant_drop_all(struct embedded *e)
 
 /* ------------------------------------------------------------------ answers */
 
-static void send_answer(struct engine_key *k, unsigned lane, uint64_t delay)
+static void send_answer(struct engine_key *k, unsigned lane, uint64_t delay, uint64_t refusal)
 {
 	struct embedded *e = k->attachment->engine;
 	const struct engine_answer *a = &k->answer[lane];
@@ -134,13 +137,15 @@ static void send_answer(struct engine_key *k, unsigned lane, uint64_t delay)
 		.seq = a->seq,
 		.amount = a->amount,
 		.status = a->status,
-		.delay_usec = (uint32_t)delay};
+		.delay_usec = (uint32_t)delay,
+		.refusal = refusal};
 
 	answer_send(e, &g, sizeof(g));
 }
 
 /* The request is over. */
-static void finish(struct grant_request *r, uint64_t amount, int status, uint64_t delay)
+static void finish(
+	struct grant_request *r, uint64_t amount, int status, uint64_t delay, uint64_t refusal)
 {
 	const struct engine_answer a = {.seq = r->seq, .amount = amount, .status = status};
 	struct engine_key *k = r->key;
@@ -148,7 +153,7 @@ static void finish(struct grant_request *r, uint64_t amount, int status, uint64_
 	end_stall(r);
 	leave(r);
 	credit_answer(k, r->lane, &a);
-	send_answer(k, r->lane, delay);
+	send_answer(k, r->lane, delay, refusal);
 }
 
 /* Idle credit goes back. */
@@ -167,16 +172,21 @@ static void grant(struct grant_request *r, uint64_t amount)
 	if (amount > r->need)
 		atomic_store(&engine_words(r->key)->ahead, 0);
 	if (!(r->flags & WIRE_CHARGE_NOWAIT))
-		finish(r, amount, 0, delay);
+		finish(r, amount, 0, delay, 0);
 	else
-		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN, 0);
+		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN, 0, 0);
 }
 
-/* It was `at` that refused. */
-static void refuse(struct grant_request *r, struct pool *at, int status)
+/* By the limit at which it failed last. */
+static void refuse(struct grant_request *r, int status)
 {
-	pool_count_event(at, POOL_OOM);
-	finish(r, 0, status, 0);
+	const struct record_request record = {.key = r->key,
+		.wanted = r->need,
+		.since_usec = r->since_usec,
+		.drained = r->drained};
+
+	pool_count_event(r->failed.pool, POOL_OOM);
+	finish(r, 0, status, 0, record_refusal(&record, r->failed));
 }
 
 /* ------------------------------------------------------------------ deciding */
@@ -218,8 +228,8 @@ static uint64_t next_batch(struct engine_key *k)
 }
 
 /* As the daemon's queue_lets_pass(), of a pool and all above it: where others have waited for what it
- * would take; NULL: nowhere. */
-static struct pool *held_up_at(const struct grant_request *r)
+ * would take; pool NULL: nowhere. */
+static struct itemlimit_place held_up_at(const struct grant_request *r)
 {
 	uint32_t item = r->key->item;
 	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
@@ -231,9 +241,9 @@ static struct pool *held_up_at(const struct grant_request *r)
 		if (c && (at.item == 0 || head->key->item == at.item) &&
 			!fairness_allows(
 				c, r->need, head->need, engine_now() - head->head_since_usec))
-			return at.pool;
+			break;
 	}
-	return NULL;
+	return at;
 }
 
 /* Grants it if it fits. Else the pool that refuses in *ret_failed. */
@@ -241,14 +251,15 @@ static bool try_grant(struct grant_request *r, struct pool **ret_failed)
 {
 	struct pool *pool = r->key->attachment->pool;
 	uint64_t extra = spare(r->key, r->need, r->batch);
-	struct itemlimit_place failed;
 
 	if (r->need > credit_room(r->key)) {
+		r->failed = (struct itemlimit_place){pool, 0};
 		*ret_failed = pool;
 		return false;
 	}
 	if (!(r->flags & WIRE_CHARGE_QUEUE)) {
-		*ret_failed = held_up_at(r);
+		r->failed = held_up_at(r);
+		*ret_failed = r->failed.pool;
 		if (*ret_failed)
 			return false;
 	}
@@ -256,17 +267,17 @@ static bool try_grant(struct grant_request *r, struct pool **ret_failed)
 		grant(r, r->need + extra);
 		return true;
 	}
-	if (itemlimit_try_charge(pool, r->key->item, r->need, &failed) == 0) {
+	if (itemlimit_try_charge(pool, r->key->item, r->need, &r->failed) == 0) {
 		grant(r, r->need);
 		return true;
 	}
-	*ret_failed = failed.pool;
+	*ret_failed = r->failed.pool;
 	return false;
 }
 
 /* The lowest pool from the request's up to where it waits at which it does not fit, under whichever
  * limit; NULL: none. */
-static struct pool *blocked_at(const struct grant_request *r)
+static struct pool *blocked_at(struct grant_request *r)
 {
 	uint32_t item = r->key->item;
 	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
@@ -277,8 +288,10 @@ static struct pool *blocked_at(const struct grant_request *r)
 		if (c) {
 			uint64_t max = atomic_load(&c->max), usage = counter_read(c);
 
-			if (usage > max || r->need > max - usage)
+			if (usage > max || r->need > max - usage) {
+				r->failed = at;
 				return at.pool;
+			}
 		}
 	}
 	return NULL;
@@ -298,7 +311,7 @@ static bool serve(struct grant_request *r)
 		if (to == r->at) {
 			if (drained)
 				return false;
-			idle_drain(r->engine, to);
+			r->drained += idle_drain(r->engine, to);
 			drained = true;
 			continue;
 		}
@@ -322,7 +335,9 @@ static int wait_in_line(struct grant_request *r)
 		uint64_t now = engine_now(), until = r->deadline_usec;
 
 		if (now >= r->deadline_usec) {
-			refuse(r, r->at, -ETIMEDOUT);
+			if (r->failed.pool != r->at)
+				r->failed = (struct itemlimit_place){r->at, 0};
+			refuse(r, -ETIMEDOUT);
 			return 0;
 		}
 		if (is_head(r)) {
@@ -354,6 +369,7 @@ static bool decide(struct grant_request *r, struct pool **ret_failed)
 		drains = failed == drained ? drains + 1 : 1;
 		drained = failed;
 		bytes = idle_drain(r->engine, failed);
+		r->drained += bytes;
 	}
 	return true;
 }
@@ -362,7 +378,7 @@ static bool decide(struct grant_request *r, struct pool **ret_failed)
 static bool was_answered(struct engine_key *k, const struct wire_charge *m)
 {
 	if (m->seq == k->answer[m->lane].seq)
-		send_answer(k, m->lane, 0);
+		send_answer(k, m->lane, 0, 0);
 	return m->seq <= k->answer[m->lane].seq;
 }
 
@@ -391,6 +407,7 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 		.lane = m->lane,
 		.seq = m->seq,
 		.need = m->need,
+		.since_usec = engine_now(),
 		.batch = queue ? 0 : next_batch(k),
 		.deadline_usec = m->deadline_usec,
 		.flags = m->flags};
@@ -399,7 +416,7 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 	if (!at && decide(&r, &at))
 		return 0;
 	if (!queue) {
-		refuse(&r, at, -ENOMEM);
+		refuse(&r, -ENOMEM);
 		return 0;
 	}
 	enter(&r, at);

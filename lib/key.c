@@ -10,6 +10,10 @@
 /* The doorbell rings at most so often; the daemon's periodic flush looks anyway. */
 #define RING_USEC 1000
 
+/* The daemon says itself that a deadline has passed, and why the charge was refused. So much later
+ * that is no longer waited for. */
+#define ANSWER_USEC 100000
+
 /* What a session is told of a larger unit is nonsense. */
 #define KEY_SHIFT_MAX 32
 
@@ -238,10 +242,12 @@ bool key_take(struct client_key *k, uint64_t bytes)
 
 /* ------------------------------------------------------------------ records */
 
-static void finish(struct client_key *k, struct key_asker *asker, int status, uint32_t delay_usec)
+static void finish(
+	struct client_key *k, struct key_asker *asker, int status, const struct wire_grant *g)
 {
 	asker->status = status;
-	asker->delay_usec = delay_usec;
+	asker->delay_usec = g ? g->delay_usec : 0;
+	asker->refusal = g ? g->refusal : 0;
 	atomic_store(&asker->done, 1);
 	link_wake(&k->tally->link, &asker->done);
 }
@@ -272,9 +278,11 @@ void key_accept(struct client_key *k, const struct wire_grant *g)
 				g->amount >= need       ? 0
 					: g->status < 0 ? g->status
 							: -ENOMEM,
-				g->delay_usec);
-		else if (g->status == -ENOMEM)
+				g);
+		else if (g->status == -ENOMEM) {
+			atomic_store(&k->refusal, g->refusal);
 			atomic_store(&k->refused, need);
+		}
 		link_wake(&k->tally->link, &q->record);
 		break;
 	}
@@ -312,7 +320,7 @@ static void drop_record(struct client_key *k, struct key_request *q)
 			    &q->record, &record, make_record(record >> 2, KEY_IDLE)))
 			continue;
 		if (state_of(record) == KEY_ASKED)
-			finish(k, asker, -ENODEV, 0);
+			finish(k, asker, -ENODEV, NULL);
 		link_wake(&k->tally->link, &q->record);
 		break;
 	}
@@ -414,10 +422,11 @@ int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queu
 	r = link_send(&k->tally->link, &charge, sizeof(charge), deadline_usec);
 	if (r < 0)
 		return leave(k, q, seq, &asker, KEY_IDLE, r);
-	r = link_wait(&k->tally->link, &asker.done, 0, deadline_usec);
+	r = link_wait(&k->tally->link, &asker.done, 0, deadline_usec + (queue ? ANSWER_USEC : 0));
 	r = r < 0 ? leave(k, q, seq, &asker, KEY_LEFT, r) : asker.status;
 	if (r == 0)
 		*ret_delay_usec = asker.delay_usec;
+	refused_note(k->tally, asker.refusal);
 	return r;
 }
 
@@ -430,8 +439,10 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
 	int r;
 
 	if (refused != 0 && bytes >= refused &&
-		atomic_compare_exchange_strong(&k->refused, &refused, 0))
+		atomic_compare_exchange_strong(&k->refused, &refused, 0)) {
+		refused_note(k->tally, atomic_load(&k->refusal));
 		return -ENOMEM;
+	}
 	if (state_of(record) != KEY_IDLE)
 		return -EAGAIN;
 	r = claim(k, q, record, attachment, bytes, NULL, &seq);

@@ -31,6 +31,7 @@ struct key_asker {
 	_Atomic uint64_t done;
 	int status;          /* 0: the need is the asker's … */
 	uint32_t delay_usec; /* … who sleeps so long, because of memory.high */
+	uint64_t refusal;    /* number of its record; 0: none */
 };
 
 struct key_request {
@@ -52,6 +53,7 @@ struct client_key {
 	struct tally *tally;
 	_Atomic uint64_t attachment; /* 0: none has the key */
 	_Atomic uint64_t refused; /* the least need that was refused while nobody waited; 0: none */
+	_Atomic uint64_t refusal; /* number of that one's record; 0: none */
 	struct key_request lane[SEGMENT_LANES];
 };
 

@@ -186,6 +186,30 @@ struct tally_charge_args {
  */
 int tally_charge_with(struct tally_pool *p, const struct tally_charge_args *a, size_t size);
 
+/* Why a charge was refused: what the limit was held against then. Figures in bytes. */
+struct tally_refusal {
+	uint64_t limit;       /* that refused; UINT64_MAX: what one attachment may hold at most */
+	uint64_t held;        /* charged below it and not uncharged */
+	uint64_t idle;        /* granted below it and not charged, after a drain */
+	uint64_t wanted;      /* the charge */
+	uint64_t waited_usec; /* from the daemon's first look at it to the refusal */
+	char pool[4096];      /* whose limit it is: the path */
+	char file[64];        /* "memory.max", "stat.<item>.max"; "" for an attachment's own */
+	/* Who held most below it: at most three whole lines "BYTES PATH" of pools, "BYTES NAME[PID]" of
+	 * clients. They were looked up at most a tenth of a second before, longer in a very large pool. */
+	char holders[4096];
+};
+
+/*
+ * The last refusal of the calling thread, by whichever charging function: -ENOMEM and the -ETIMEDOUT
+ * of a charge with a deadline. Waits for the daemon, which keeps the record; bytes of *ret beyond
+ * what this library knows are set to 0. Not async-signal-safe. -ENODATA: it was not refused, or so
+ * long ago that the record is gone (the daemon keeps the last 256 of each pool, and some ten thousand
+ * in all; the library those of a few hundred threads); -EINVAL, -ENOTCONN, -ETIMEDOUT, -ECHILD,
+ * -ENODEV, -ENOMEM.
+ */
+int tally_last_refusal(struct tally *t, size_t size, struct tally_refusal *ret);
+
 /* ------------------------------------------------------------------ items, files, pools */
 
 /* -ENOENT: no item of that name. */

@@ -417,6 +417,7 @@ static const size_t fixed_sizes[WIRE_REQUESTS_END] = {
 	[WIRE_WATCH] = sizeof(struct wire_watch),
 	[WIRE_UNWATCH] = sizeof(struct wire_unwatch),
 	[WIRE_ON_RECLAIM] = sizeof(struct wire_on_reclaim),
+	[WIRE_REFUSAL] = sizeof(struct wire_refusal),
 };
 
 static const unsigned n_strings[WIRE_REQUESTS_END] = {

@@ -45,6 +45,7 @@ static const struct kind requests[] = {
 	{WIRE_WATCH, 24, 1, 0, 0},
 	{WIRE_UNWATCH, 24, 0, 0, 0},
 	{WIRE_ON_RECLAIM, 32, 0, 0, 0},
+	{WIRE_REFUSAL, 24, 0, 0, 0},
 };
 
 static const struct kind answers[] = {
@@ -180,6 +181,7 @@ static void test_numbers(void **state _unused_)
 	assert_int_equal(ELEMENTS(reports), WIRE_REPORTS_END - WIRE_RECLAIMED);
 	assert_int_equal(WIRE_HELLO, 1);
 	assert_int_equal(WIRE_BYE, 16);
+	assert_int_equal(WIRE_REFUSAL, 20);
 	assert_int_equal(WIRE_WELCOME, 64);
 	assert_int_equal(WIRE_DONE, 71);
 	assert_int_equal(WIRE_EVENT, 128);

@@ -26,7 +26,7 @@
 	"memory.current memory.peak memory.min memory.low memory.high memory.max memory.events "   \
 	"memory.events.local memory.pressure memory.stat memory.numa_stat cgroup.events "          \
 	"cgroup.stat cgroup.procs "                                                                \
-	"cgroup.max.depth cgroup.max.descendants pool.children pool.clients"
+	"cgroup.max.depth cgroup.max.descendants pool.children pool.clients pool.refusals"
 
 struct key {
 	enum section_kind kind;

@@ -20,6 +20,7 @@
 #include "itemlimit.h"
 #include "path.h"
 #include "pressure.h"
+#include "refusal.h"
 #include "util.h"
 
 const char *const pool_event_names[POOL_EVENTS] = {
@@ -175,6 +176,7 @@ static int new_pool(
 	TAILQ_INIT(&p->members);
 	TAILQ_INIT(&p->places);
 	LIST_INIT(&p->watches);
+	TAILQ_INIT(&p->refusals.list);
 	t->n_pools++;
 	if (parent) {
 		p->parent = pool_ref(parent);
@@ -209,6 +211,7 @@ static void drop(struct pool *p)
 		count_upwards(parent, -1, 0);
 	}
 	itemlimit_clear(p);
+	refusal_forget(p);
 	forget_change(p);
 	forget_unpublished(p);
 	pressure_unlist(p);

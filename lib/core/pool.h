@@ -50,6 +50,15 @@ struct pool_export {
 	bool has_files : 1, busy : 1, failed : 1, over : 1;
 };
 
+/* Records of refusals by its limits: refusal.h. */
+TAILQ_HEAD(pool_refusal_list, refusal);
+
+struct pool_refusals {
+	struct pool_refusal_list list;
+	uint64_t next_look_usec; /* not before: at who holds most */
+	uint32_t n;
+};
+
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
 	bool reclaims;     /* it gives back when it is asked; set by pool_set_reclaims() */
@@ -105,6 +114,7 @@ struct pool {
 	uint64_t events_local[POOL_EVENTS]; /* this pool alone */
 	TAILQ_HEAD(, pool) children;        /* in the order of creation */
 	TAILQ_ENTRY(pool) sibling;
+	struct pool_refusals refusals;
 	/* For whoever serves the tree, not touched here. */
 	void *queue;                /* requests that wait for headroom at this pool */
 	LIST_HEAD(, watch) watches; /* watch.h */
@@ -120,7 +130,8 @@ struct pool {
 
 struct pool_tree {
 	struct pool *root;
-	struct item_table *items; /* not owned */
+	struct item_table *items;  /* not owned */
+	struct refusals *refusals; /* not owned; NULL: none are kept */
 	struct index index;
 	/* From whoever serves the tree: the bytes that are granted with the item in the subtree. A
 	 * limit of an item can be set only where this is known. */

@@ -15,6 +15,7 @@
 #include "itemlimit.h"
 #include "limit.h"
 #include "pressure.h"
+#include "refusal.h"
 #include "text.h"
 #include "util.h"
 #include "value.h"
@@ -170,6 +171,18 @@ static void read_standalone(const struct pool *p, struct text *t)
 	write_line(t, p->standalone);
 }
 
+static void read_refusals(const struct pool *p, struct text *t)
+{
+	_cleanup_(freep) char *text = NULL;
+
+	if (!p->tree->refusals)
+		return;
+	if (refusals_read(p->tree->refusals, p, &text) < 0)
+		t->failed = true;
+	else
+		text_add(t, text);
+}
+
 static const struct file files[] = {
 	{"memory.current", STATFMT_READ, true, read_current, NULL},
 	{"memory.peak", STATFMT_READ | STATFMT_WRITE, false, read_peak, write_peak},
@@ -189,6 +202,7 @@ static const struct file files[] = {
 		write_descendants},
 	{"pool.children", STATFMT_READ, false, read_children, NULL},
 	{"pool.standalone", STATFMT_READ, false, read_standalone, NULL},
+	{"pool.refusals", STATFMT_READ, false, read_refusals, NULL},
 };
 
 /* The gauge whose limit the file is; 0: it is none. */

@@ -38,6 +38,7 @@ static const struct shape requests[WIRE_REQUESTS_END] = {
 	[WIRE_WATCH] = {.fixed = sizeof(struct wire_watch), .strings = 1},
 	[WIRE_UNWATCH] = {.fixed = sizeof(struct wire_unwatch)},
 	[WIRE_ON_RECLAIM] = {.fixed = sizeof(struct wire_on_reclaim)},
+	[WIRE_REFUSAL] = {.fixed = sizeof(struct wire_refusal)},
 };
 
 static const struct shape answers[WIRE_ANSWERS_END - WIRE_WELCOME] = {

@@ -19,6 +19,7 @@
  *   ITEM name                 ITEM_IS
  *   DEFINE name unit help     ITEM_IS
  *   GET path file             TEXT                  a memfd, when the text is too long for a message
+ *   REFUSAL                   TEXT                  as GET
  *   SET path file value       DONE
  *   CREATE path               DONE
  *   REMOVE path               DONE
@@ -73,6 +74,7 @@ enum wire_type {
 	WIRE_WATCH,
 	WIRE_UNWATCH,
 	WIRE_ON_RECLAIM,
+	WIRE_REFUSAL,
 	WIRE_REQUESTS_END,
 
 	WIRE_WELCOME = 64,
@@ -268,6 +270,12 @@ struct wire_create { /* + path */
 struct wire_remove { /* + path */
 	struct wire_header h;
 	uint64_t flags; /* 0 */
+};
+
+/* The record of a refusal to this session, as a line of pool.refusals. */
+struct wire_refusal {
+	struct wire_header h;
+	uint64_t number; /* of a GRANT's `refusal` */
 };
 
 struct wire_bye {
