@@ -90,7 +90,7 @@ static void remove_files(struct export *e, struct pool *p)
 	if (!p->export.has_files)
 		return;
 	p->export.has_files = false;
-	j = exporter_job_new(pool_path_into(p, path, sizeof(path)), 0);
+	j = exporter_job_new(pool_path_into(p, path, sizeof(path)), 0, 0);
 	if (j)
 		STAILQ_INSERT_TAIL(&e->gone, j, entry);
 }
@@ -197,6 +197,22 @@ void export_run(struct export *e)
 	try_again(e);
 	e->left = e->manager->tree->n_changes;
 	hand_over(e);
+}
+
+void export_change_access(struct export *e, struct pool *p)
+{
+	struct pool *below = p;
+
+	/* Its files before those of others: what they tell is not to be read any more. */
+	if (is_in(p)) {
+		distrust(p);
+		pool_hurry_change(p);
+	}
+	/* A directory that is there for those below alone gets its mode with their files. */
+	while (!is_in(p) && (below = pool_next_preorder(below, p)))
+		if (is_in(below))
+			distrust(below);
+	export_run(e);
 }
 
 void export_forget(struct export *e, struct pool *p)

@@ -27,6 +27,9 @@ void export_run(struct export *e);
 /* The pool has been removed: its files go. */
 void export_forget(struct export *e, struct pool *p);
 
+/* Others than before may read the pool: so with its files, at once. */
+void export_change_access(struct export *e, struct pool *p);
+
 /* The configuration is another one. `anew`: patterns or files may have changed, so all pools are
  * chosen anew, and what is there is not trusted. */
 void export_reconfigure(struct export *e, bool anew);

@@ -20,7 +20,7 @@ struct exporter {
 
 /* ------------------------------------------------------------------ jobs */
 
-struct exporter_job *exporter_job_new(const char *path, size_t room)
+struct exporter_job *exporter_job_new(const char *path, size_t room, size_t n_levels)
 {
 	struct exporter_job *j = calloc(1, sizeof(*j));
 
@@ -28,7 +28,8 @@ struct exporter_job *exporter_job_new(const char *path, size_t room)
 		return NULL;
 	j->path = strdup(path);
 	j->files = room ? calloc(room, sizeof(*j->files)) : NULL;
-	return j->path && (j->files || room == 0) ? j : exporter_job_free(j);
+	j->access = room ? calloc(n_levels, sizeof(*j->access)) : NULL;
+	return j->path && ((j->files && j->access) || room == 0) ? j : exporter_job_free(j);
 }
 
 int exporter_job_add(struct exporter_job *j, const char *name, char *text)
@@ -53,6 +54,7 @@ struct exporter_job *exporter_job_free(struct exporter_job *j)
 		free(j->files[i].text);
 	}
 	free(j->files);
+	free(j->access);
 	free(j->path);
 	free(j);
 	return NULL;
@@ -73,8 +75,8 @@ static void carry_out(struct worker_task *t, void *userdata)
 		if (b->lost)
 			j->result = -ESTALE;
 		else if (j->n_files > 0)
-			j->result = exportfile_write(
-				x->dir, j->path, j->files, j->n_files, j->known, &b->wrote);
+			j->result = exportfile_write(x->dir, j->path, j->access, j->files,
+				j->n_files, j->known, &b->wrote);
 		else
 			j->result = exportfile_remove(x->dir, j->path);
 	}

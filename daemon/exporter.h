@@ -24,8 +24,9 @@ struct exporter_job {
 	char *path; /* of the pool */
 	struct exportfile *files;
 	size_t n_files;
-	bool known;  /* exportfile_write() */
-	bool failed; /* not touched here */
+	struct exportfile_access *access; /* exportfile_write() */
+	bool known;                       /* exportfile_write() */
+	bool failed;                      /* not touched here */
 	void *userdata;
 	int result; /* out: 0 or negative errno */
 };
@@ -52,8 +53,9 @@ struct exporter *exporter_free(struct exporter *x);
 /* Hands a batch over until `done` is called; in the order of their submission. */
 void exporter_submit(struct exporter *x, struct exporter_batch *b);
 
-/* For a pool of that path, with room for that many files. NULL: memory is short. */
-struct exporter_job *exporter_job_new(const char *path, size_t room);
+/* For a pool of that path, with room for that many files and of that many levels, the root included.
+ * NULL: memory is short. */
+struct exporter_job *exporter_job_new(const char *path, size_t room, size_t n_levels);
 /* Takes the text, even when it fails. -ENOMEM. */
 int exporter_job_add(struct exporter_job *j, const char *name, char *text);
 /* Returns NULL. */

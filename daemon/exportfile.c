@@ -61,7 +61,7 @@ static int make_dirs(char *path)
 
 		if (p)
 			*p = '\0';
-		r = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+		r = mkdir(path, 0711) < 0 && errno != EEXIST ? -errno : 0;
 		if (p)
 			*p = '/';
 		if (r < 0 || !p)
@@ -86,7 +86,45 @@ static int write_all(int fd, const char *text)
 	return 0;
 }
 
-static int write_file(int dir_fd, const struct exportfile *f)
+/* The bits of who may read, above `always`. What the owner itself may do is left as it is. */
+static int set_access(int fd, const struct exportfile_access *a, mode_t always)
+{
+	bool group = a->group, others = a->others;
+	struct stat st;
+
+	if (group != others && fchown(fd, (uid_t)-1, a->gid) < 0)
+		group = others = false;
+	always |= (group ? 0040U : 0) | (others ? 0004U : 0);
+	if (fstat(fd, &st) == 0 && ((st.st_mode ^ always) & 0077) == 0)
+		return 0;
+	return fchmod(fd, always) < 0 ? -errno : 0;
+}
+
+/* From the root's directory to that of the path, which is `full` below `dir`. */
+static int set_dir_access(const char *dir, const char *full, const struct exportfile_access *access)
+{
+	_cleanup_(freep) char *path = strdup(full);
+	size_t n = strlen(dir);
+
+	if (!path)
+		return -ENOMEM;
+	for (;; access++) {
+		char rest = path[n];
+		int fd, r;
+
+		path[n] = '\0';
+		fd = open_dir(path);
+		r = fd < 0 ? fd : set_access(fd, access, 0711);
+		close_fd(fd);
+		if (r < 0 || rest == '\0')
+			return r;
+		path[n] = rest;
+		n += 1 + strcspn(path + n + 1, "/");
+	}
+}
+
+static int write_file(
+	int dir_fd, const struct exportfile_access *access, const struct exportfile *f)
 {
 	_cleanup_(freep) char *temporary = NULL;
 	_cleanup_(close_fdp) int fd = -1;
@@ -94,10 +132,12 @@ static int write_file(int dir_fd, const struct exportfile *f)
 
 	if (asprintf(&temporary, TEMPORARY_PREFIX "%s" TEMPORARY_SUFFIX, f->name) < 0)
 		return -ENOMEM;
-	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, f->text);
+	r = set_access(fd, access, 0600);
+	if (r == 0)
+		r = write_all(fd, f->text);
 	if (r == 0 && renameat(dir_fd, temporary, dir_fd, f->name) < 0)
 		r = -errno;
 	if (r < 0)
@@ -138,10 +178,11 @@ static int remove_files(int dir_fd, const struct exportfile *but, size_t n_but)
 	return r;
 }
 
-static int write_there(char *path, const struct exportfile *files, size_t n_files, bool known,
-	struct exportfile_result *ret)
+static int write_there(const char *dir, char *path, const struct exportfile_access *access,
+	const struct exportfile *files, size_t n_files, bool known, struct exportfile_result *ret)
 {
 	_cleanup_(close_fdp) int fd = open_dir(path);
+	const struct exportfile_access *own = access;
 	bool made = fd == -ENOENT;
 	int r;
 
@@ -154,8 +195,13 @@ static int write_there(char *path, const struct exportfile *files, size_t n_file
 	}
 	if (fd < 0)
 		return fd;
+	r = known && !made ? 0 : set_dir_access(dir, path, access);
+	if (r < 0)
+		return r;
+	for (const char *c = path + strlen(dir); *c; c++)
+		own += *c == '/';
 	for (size_t i = 0; i < n_files; i++) {
-		r = write_file(fd, &files[i]);
+		r = write_file(fd, own, &files[i]);
 		if (r < 0)
 			return r;
 		ret->files++;
@@ -164,17 +210,17 @@ static int write_there(char *path, const struct exportfile *files, size_t n_file
 	return known || made ? 0 : remove_files(fd, files, n_files);
 }
 
-int exportfile_write(const char *dir, const char *path, const struct exportfile *files,
-	size_t n_files, bool known, struct exportfile_result *ret)
+int exportfile_write(const char *dir, const char *path, const struct exportfile_access *access,
+	const struct exportfile *files, size_t n_files, bool known, struct exportfile_result *ret)
 {
 	_cleanup_(freep) char *full = dir_of(dir, path);
 	int r;
 
 	if (!full)
 		return -ENOMEM;
-	r = write_there(full, files, n_files, known, ret);
+	r = write_there(dir, full, access, files, n_files, known, ret);
 	/* Taken away just now: it is made again. */
-	return r == -ENOENT ? write_there(full, files, n_files, known, ret) : r;
+	return r == -ENOENT ? write_there(dir, full, access, files, n_files, known, ret) : r;
 }
 
 /* ------------------------------------------------------------------ removing */

@@ -49,17 +49,36 @@ static int add_texts(struct manager *m, struct pool *p, struct exporter_job *j)
 	return r;
 }
 
+static size_t count_levels(const struct pool *p)
+{
+	size_t n = 0;
+
+	for (; p; p = p->parent)
+		n++;
+	return n;
+}
+
+static void add_access(struct exporter_job *j, const struct pool *p, size_t n)
+{
+	for (; p; p = p->parent)
+		j->access[--n] = (struct exportfile_access){
+			.gid = p->gid, .group = p->mode & 0040, .others = p->mode & 0004};
+}
+
 int exportjob_make(struct manager *m, struct pool *p, struct exporter_job **ret_job)
 {
 	char path[PATH_MAX_BYTES + 1];
+	size_t n = count_levels(p);
 	struct exporter_job *j =
-		exporter_job_new(pool_path_into(p, path, sizeof(path)), m->conf->n_export_files);
+		exporter_job_new(pool_path_into(p, path, sizeof(path)), m->conf->n_export_files, n);
 	int r = j ? add_texts(m, p, j) : -ENOMEM;
 
 	if (r < 0) {
 		exporter_job_free(j);
 		return r;
 	}
+	if (j->n_files > 0)
+		add_access(j, p, n);
 	*ret_job = j->n_files > 0 ? j : exporter_job_free(j);
 	return 0;
 }

@@ -6,12 +6,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "access.h"
 #include "attachment.h"
 #include "core/place.h"
 #include "core/statfmt.h"
 #include "drain.h"
+#include "evict.h"
 #include "export.h"
 #include "flush.h"
+#include "owner.h"
 #include "packet.h"
 #include "queue.h"
 #include "reload.h"
@@ -83,6 +86,20 @@ static int print_procs(struct manager *m, FILE *f, struct pool *p)
 	return 0;
 }
 
+static int print_owner(struct manager *m, FILE *f, struct pool *p)
+{
+	(void)m;
+	owner_print(f, p);
+	return 0;
+}
+
+static int print_mode(struct manager *m, FILE *f, struct pool *p)
+{
+	(void)m;
+	owner_print_mode(f, p);
+	return 0;
+}
+
 /* ------------------------------------------------------------------ the daemon itself */
 
 static int print_status(struct manager *m, FILE *f, struct pool *p)
@@ -136,6 +153,28 @@ static int write_flush(struct session *s, uint64_t cookie, struct pool *p, const
 	return 0;
 }
 
+static int change_access(struct session *s, uint64_t cookie, struct pool *p, int r)
+{
+	if (r < 0)
+		return r;
+	export_change_access(s->manager->export, p);
+	packet_send_done(s, cookie, 0);
+	return 0;
+}
+
+static int write_owner(struct session *s, uint64_t cookie, struct pool *p, const char *value)
+{
+	return change_access(s, cookie, p, owner_set(p, value));
+}
+
+static int write_mode(struct session *s, uint64_t cookie, struct pool *p, const char *value)
+{
+	return change_access(s, cookie, p, owner_set_mode(p, value));
+}
+
+/* Nobody needs as many at a time, and each takes memory and a drain. */
+#define OWED_MAX 64
+
 /* An answer that is owed when a drain is done; the session may be gone by then. */
 struct owed {
 	struct manager *manager;
@@ -151,6 +190,7 @@ static void on_drained(void *userdata, uint64_t bytes)
 	queue_kick(o->manager);
 	TAILQ_FOREACH (s, &o->manager->sessions, entry)
 		if (s->number == o->session) {
+			s->n_owed--;
 			packet_send_done(s, o->cookie, 0);
 			break;
 		}
@@ -166,10 +206,16 @@ static int write_drain(struct session *s, uint64_t cookie, struct pool *p, const
 	(void)value;
 	if (!o)
 		return -ENOMEM;
+	if (s->n_owed == OWED_MAX) {
+		free(o);
+		return -EAGAIN;
+	}
 	*o = (struct owed){.manager = s->manager, .session = s->number, .cookie = cookie};
 	r = drain_start(s->manager->drain, (struct itemlimit_place){p, 0}, on_drained, o, &wait);
 	if (r < 0)
 		free(o);
+	else
+		s->n_owed++;
 	return r;
 }
 
@@ -195,6 +241,8 @@ static int write_reload(struct session *s, uint64_t cookie, struct pool *p, cons
 struct file {
 	const char *name;
 	bool root_only;
+	bool named; /* everybody reads it: whose the pool is is told to who is refused */
+	enum access_action write_needs;
 	int (*print)(struct manager *m, FILE *f, struct pool *p);
 	/* Answers the session itself, unless it returns an error. */
 	int (*write)(struct session *s, uint64_t cookie, struct pool *p, const char *value);
@@ -203,8 +251,20 @@ struct file {
 static const struct file files[] = {
 	{.name = "cgroup.procs", .print = print_procs},
 	{.name = "pool.clients", .print = print_clients},
-	{.name = "pool.drain", .write = write_drain},
-	{.name = "pool.flush", .write = write_flush},
+	{.name = "pool.drain", .write = write_drain, .write_needs = ACCESS_OPERATE},
+	/* Whom it may evict is asked of each client's pools. */
+	{.name = "pool.evict", .write = evict, .write_needs = ACCESS_NAMES},
+	{.name = "pool.flush", .write = write_flush, .write_needs = ACCESS_READ},
+	{.name = "pool.mode",
+		.named = true,
+		.print = print_mode,
+		.write = write_mode,
+		.write_needs = ACCESS_SET_MODE},
+	{.name = "pool.owner",
+		.named = true,
+		.print = print_owner,
+		.write = write_owner,
+		.write_needs = ACCESS_ADMIN},
 	{.name = "tallyd.reload", .root_only = true, .print = print_reload, .write = write_reload},
 	{.name = "tallyd.status", .root_only = true, .print = print_status},
 };
@@ -215,6 +275,25 @@ static const struct file *find(const struct pool *p, const char *name)
 		if (strcmp(files[i].name, name) == 0 && (!files[i].root_only || !p->parent))
 			return &files[i];
 	return NULL;
+}
+
+int files_check_read(const struct session *s, struct pool *p, const char *name)
+{
+	const struct file *file = find(p, name);
+
+	return access_check(s, p, file && file->named ? ACCESS_NAMES : ACCESS_READ);
+}
+
+int files_check_write(const struct session *s, struct pool *p, const char *name)
+{
+	const struct file *file = find(p, name);
+	unsigned access = file ? 0 : statfmt_access(p, name);
+
+	if (!file && access == 0)
+		return -ENOENT;
+	if (file ? !file->write : !(access & STATFMT_WRITE))
+		return -EACCES;
+	return access_check(s, p, file ? file->write_needs : ACCESS_SET);
 }
 
 int files_read(struct manager *m, struct pool *p, const char *name, char **ret_text)

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "access.h"
 #include "attachment.h"
 #include "conf/cpus.h"
 #include "conf/nodes.h"
@@ -183,6 +184,7 @@ static int build(struct manager *m, int *listen_fd)
 	if (r < 0)
 		return fail(m, "the accounts of users", r);
 	users_configure(m->users, m->conf);
+	access_configure(m, m->conf);
 	r = reload_apply_first(m);
 	if (r < 0)
 		return r;

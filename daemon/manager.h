@@ -67,6 +67,7 @@ struct manager {
 	struct refusals *refusals;
 	struct pool_tree *tree;
 	struct users *users;
+	gid_t admin_gid; /* NAMES_NOBODY: there are no admins but root */
 	struct ledger *ledger;
 
 	struct session_list sessions;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "access.h"
 #include "attachment.h"
 #include "callback.h"
 #include "core/memfd.h"
@@ -101,7 +102,6 @@ static bool on_extent(struct session *s, const union message_buffer *m, const ch
 static bool on_attach(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	struct wire_key_is like = {.h.cookie = m->h.cookie, .attachment = m->attach.attachment};
-	struct pool_tree *tree = s->manager->tree;
 	int r;
 	struct key *k = NULL;
 	uint32_t extent = 0;
@@ -111,12 +111,14 @@ static bool on_attach(struct session *s, const union message_buffer *m, const ch
 		m->attach.attachment == 0)
 		return false;
 	if (!(m->attach.flags & WIRE_ATTACH_CREATE))
-		r = pool_find(tree, strings[0], &p);
+		r = owner_find(s, strings[0], &p);
 	else
 		r = owner_create(s, strings[0],
 			m->attach.flags & WIRE_ATTACH_EPHEMERAL ? OWNER_EPHEMERAL : OWNER_ALL, &p);
 	if (r >= 0) {
-		r = attachment_open(s, m->attach.attachment, p, &k, &extent);
+		r = access_check(s, p, ACCESS_ATTACH);
+		if (r == 0)
+			r = attachment_open(s, m->attach.attachment, p, &k, &extent);
 		removal_sweep(s->manager, p);
 	}
 	if (r == -EPROTO)
@@ -210,9 +212,11 @@ static bool on_define(struct session *s, const union message_buffer *m, const ch
 {
 	struct wire_item_is answer = {
 		.h = WIRE_HEADER(WIRE_ITEM_IS, struct wire_item_is, m->h.cookie),
-		.status = -EOPNOTSUPP};
+		.status = access_check(s, s->manager->tree->root, ACCESS_ADMIN)};
 
 	(void)strings;
+	if (answer.status == 0)
+		answer.status = -EOPNOTSUPP;
 	packet_send(s, &answer, sizeof(answer), NULL, 0);
 	return true;
 }
@@ -267,6 +271,8 @@ static bool on_get(struct session *s, const union message_buffer *m, const char 
 		return false;
 	r = pool_find(mgr->tree, strings[0], &p);
 	if (r == 0)
+		r = files_check_read(s, p, strings[1]);
+	if (r == 0)
 		r = flush_for_read(mgr->flush, p, strings[1], flags);
 	if (r == 0)
 		r = files_read(mgr, p, strings[1], &text);
@@ -290,6 +296,8 @@ static bool on_set(struct session *s, const union message_buffer *m, const char 
 	struct pool *p;
 	int r = pool_find(s->manager->tree, strings[0], &p);
 
+	if (r == 0)
+		r = files_check_write(s, p, strings[1]);
 	if (r < 0)
 		packet_send_done(s, m->h.cookie, r);
 	else
@@ -314,6 +322,8 @@ static bool on_remove(struct session *s, const union message_buffer *m, const ch
 		return false;
 	r = pool_find(s->manager->tree, strings[0], &p);
 	if (r == 0)
+		r = access_check(s, p, ACCESS_REMOVE);
+	if (r == 0)
 		r = removal_run(s->manager, p);
 	packet_send_done(s, m->h.cookie, r);
 	return true;
@@ -326,6 +336,8 @@ static bool on_watch(struct session *s, const union message_buffer *m, const cha
 	struct pool *p;
 	int r = pool_find(s->manager->tree, strings[0], &p);
 
+	if (r == 0)
+		r = access_check(s, p, ACCESS_READ);
 	if (r >= 0)
 		r = watches_add(s, m->watch.watch, p);
 	if (r == -EEXIST)

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "access.h"
 #include "core/itemlimit.h"
 #include "core/limit.h"
 #include "core/value.h"
@@ -13,6 +14,7 @@
 #include "export.h"
 #include "flush.h"
 #include "log.h"
+#include "owner.h"
 #include "queue.h"
 #include "session.h"
 #include "user.h"
@@ -156,6 +158,21 @@ static int prepare_limits(struct pool *p, const struct conf_pool *section)
 	return 0;
 }
 
+static int make_pool(struct pool_tree *tree, const char *path, struct pool **ret)
+{
+	struct pool *there, *p;
+	size_t missing;
+	int r = pool_find_nearest(tree, path, &there, &missing);
+
+	if (r == 0)
+		r = pool_create_configured(tree, path, ret);
+	if (r < 0)
+		return r;
+	for (p = *ret; p != there; p = p->parent)
+		owner_adopt(p);
+	return 0;
+}
+
 static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
 {
 	for (size_t i = 0; i < c->n_pools; i++) {
@@ -163,7 +180,7 @@ static int make_pools(struct manager *m, const struct conf *c, FILE *changes)
 		int r = pool_find(m->tree, c->pools[i].path, &p);
 
 		if (r == -ENOENT) {
-			r = pool_create_configured(m->tree, c->pools[i].path, &p);
+			r = make_pool(m->tree, c->pools[i].path, &p);
 			if (r == 0)
 				fprintf(changes, "%s created\n", c->pools[i].path);
 		}
@@ -192,6 +209,8 @@ static void set_pools(struct manager *m, const struct conf *c, FILE *changes)
 			continue;
 		section = section_of(c, pool_path_into(p, path, sizeof(path)));
 		set_pool(m, p, section, changes);
+		if (owner_configure(p, section, changes) && m->export)
+			export_change_access(m->export, p);
 		set_threshold(p, section ? section->flush_threshold : 0, by_default, changes);
 		p->configured = section != NULL;
 		p->ephemeral = p->ephemeral && !section;
@@ -247,6 +266,13 @@ static bool same_files(const struct conf *a, const struct conf *b)
 	return same_words(a->export_files, a->n_export_files, b->export_files, b->n_export_files);
 }
 
+static const char *format_admins(const struct conf *c, char buf[static VALUE_TEXT_MAX])
+{
+	if (!c->has_admin_group)
+		return "the default";
+	return c->admin_gid == NAMES_NOBODY ? "none" : value_format_limit(c->admin_gid, buf);
+}
+
 static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf *b)
 {
 	char before[VALUE_TEXT_MAX], after[VALUE_TEXT_MAX];
@@ -265,6 +291,9 @@ static void say_daemon_changes(FILE *f, const struct conf *a, const struct conf 
 	say_changed(f, "max_attachments_per_uid", a->max_attachments_per_uid,
 		b->max_attachments_per_uid);
 	say_changed(f, "max_queued_per_uid", a->max_queued_per_uid, b->max_queued_per_uid);
+	if (a->has_admin_group != b->has_admin_group || a->admin_gid != b->admin_gid)
+		fprintf(f, "admin_group %s -> %s\n", format_admins(a, before),
+			format_admins(b, after));
 	if (!same_patterns(a, b))
 		fprintf(f, "export changed: other patterns of pools\n");
 	if (!same_files(a, b))
@@ -356,6 +385,7 @@ int reload_run(struct manager *m)
 
 	m->conf = c;
 	users_configure(m->users, c);
+	access_configure(m, c);
 	export_reconfigure(m->export, !same_export(old, c));
 	flush_reconfigure(m->flush);
 	TAILQ_FOREACH (s, &m->sessions, entry)

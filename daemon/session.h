@@ -71,6 +71,7 @@ struct session {
 	TAILQ_HEAD(, attachment) attachments;
 	uint32_t n_attachments, n_dead_attachments;
 
+	unsigned n_owed;     /* answers that it is owed when something is done: files.c */
 	unsigned in_drainer; /* words of this session that the drainer may be changing */
 	uint64_t drained;    /* number of the last round of a drain that has taken from it */
 	uint64_t refused;

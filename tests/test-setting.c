@@ -130,7 +130,8 @@ static void test_flush_threshold(void **state)
 	refuse(f, "pool a", "flush_threshold", "", "such as 4096");
 	assert_int_equal(p->flush_threshold, 4096);
 	assert_int_equal(f->conf->flush_threshold, 0);
-	refuse(f, "stat a", "flush_threshold", "1", "unknown key in [stat]; it belongs into [daemon]");
+	refuse(f, "stat a", "flush_threshold", "1",
+		"unknown key in [stat]; it belongs into [daemon]");
 }
 
 static void test_batch(void **state)
@@ -368,7 +369,8 @@ static void test_limit(void **state)
 	refuse(f, "pool a", "stat.sock.max", "1M # sockets", "not with ' #'");
 	refuse(f, "pool a", "stat.sock.min", "1M", "unknown key; [pool] has: path memory.max");
 	refuse(f, "pool a", "stat..max", "1M", "unknown key");
-	refuse(f, "daemon", "stat.sock.max", "1M", "unknown key in [daemon]; it belongs into [pool]");
+	refuse(f, "daemon", "stat.sock.max", "1M",
+		"unknown key in [daemon]; it belongs into [pool]");
 
 	/* once a section, for each item */
 	accept(f, "pool b", "stat.sock.max", "1M");
@@ -420,6 +422,40 @@ static void test_values(void **state)
 	refuse(f, "pool a", "cgroup.max.descendants", "many", "a number of pools");
 }
 
+static void test_owners(void **state)
+{
+	struct fixture *f = *state;
+	struct conf_pool *p;
+
+	accept(f, "pool a", "path", "/a");
+	p = &f->conf->pools[0];
+	assert_true(p->uid == NAMES_NOBODY && p->gid == NAMES_NOBODY && p->mode == CONF_NO_MODE);
+	accept(f, "pool a", "owner", "root:root");
+	assert_int_equal(p->uid, 0);
+	assert_int_equal(p->gid, 0);
+	accept(f, "pool a", "mode", "0750");
+	assert_int_equal(p->mode, 0750);
+	accept(f, "pool a", "owner", "4000000000:65534");
+	assert_true(p->uid == UINT32_C(4000000000));
+	assert_int_equal(p->gid, 65534);
+	refuse(f, "pool a", "owner", "no-such-user:root", "there is no user \"no-such-user\"");
+	refuse(f, "pool a", "owner", "root:no-such-group", "there is no group \"no-such-group\"");
+	refuse(f, "pool a", "owner", "4294967295:0", "there is no user \"4294967295\"");
+	refuse(f, "pool a", "owner", "root", "it takes a user and a group");
+	refuse(f, "pool a", "owner", ":root", "it takes a user and a group");
+	refuse(f, "pool a", "owner", "root:", "it takes a user and a group");
+	refuse(f, "pool a", "mode", "1000", "octal permission bits");
+	assert_true(p->uid == UINT32_C(4000000000));
+
+	assert_false(f->conf->has_admin_group);
+	accept(f, "daemon", "admin_group", "root");
+	assert_int_equal(f->conf->admin_gid, 0);
+	assert_true(f->conf->has_admin_group);
+	accept(f, "daemon", "admin_group", "");
+	assert_true(f->conf->has_admin_group && f->conf->admin_gid == NAMES_NOBODY);
+	refuse(f, "daemon", "admin_group", "no-such-group", "there is no group \"no-such-group\"");
+}
+
 static void test_unknown_key(void **state)
 {
 	struct fixture *f = *state;
@@ -427,7 +463,7 @@ static void test_unknown_key(void **state)
 	refuse(f, "daemon", "flushinterval", "2s",
 		"unknown key, perhaps flush_interval is meant; [daemon] has: flush_interval "
 		"flush_threshold batch batch_max grace socket_mode export export_files export_max "
-		"max_sessions_per_uid max_pools_per_uid max_attachments_per_uid "
+		"admin_group max_sessions_per_uid max_pools_per_uid max_attachments_per_uid "
 		"max_queued_per_uid");
 	refuse(f, "daemon", "memory.max", "1", "unknown key in [daemon]; it belongs into [pool]");
 	refuse(f, "daemon", "path", "/", "unknown key in [daemon]; it belongs into [pool]");
@@ -435,7 +471,7 @@ static void test_unknown_key(void **state)
 		"perhaps memory.max is meant; [pool] has: path mem");
 	refuse(f, "pool a", "memory.swap", "1",
 		"unknown key; [pool] has: path memory.max memory.high memory.low memory.min");
-	refuse(f, "pool a", "owner", "root", "unknown key");
+	refuse(f, "pool a", "colour", "red", "unknown key");
 	refuse(f, "pool a", "Path", "/", "perhaps path is meant");
 	refuse(f, "stat a", "types", "event", "perhaps type is meant; [stat] has: type unit help");
 }
@@ -481,6 +517,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_pool, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_limit, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_values, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_owners, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_key, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_unknown_section, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_again, set_up, tear_down),

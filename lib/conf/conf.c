@@ -141,6 +141,7 @@ int conf_new_default(struct conf **ret)
 
 	if (!c)
 		return -ENOMEM;
+	c->admin_gid = NAMES_NOBODY;
 	setting_begin(&setting, c, "built in");
 	for (size_t i = 0; i < ELEMENTS(defaults); i++) {
 		int r = setting_apply(

@@ -7,14 +7,17 @@
  * parsed: what inih would cut or join is an error that names file and line. Nothing is ignored.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "core/item.h"
 #include "core/limit.h"
+#include "names.h"
 
-#define CONF_LINE_MAX 198   /* bytes of a line, without newline: inih's buffer holds 199 and NUL */
+#define CONF_LINE_MAX 198 /* bytes of a line, without newline: inih's buffer holds 199 and NUL */
+#define CONF_NO_MODE ((mode_t)-1)
 #define CONF_SECTION_MAX 40 /* bytes of a section name */
 
 struct conf_item {
@@ -37,6 +40,9 @@ struct conf_pool {
 	uint64_t flush_threshold;  /* updates; 0: what holds above it */
 	struct conf_limit *limits; /* n_limits of them, at most ITEM_MAX */
 	size_t n_limits;
+	uid_t uid; /* its owner; NAMES_NOBODY: it says nothing */
+	gid_t gid;
+	mode_t mode; /* CONF_NO_MODE: it says nothing */
 	char *where; /* "file:line" of its path */
 };
 
@@ -48,6 +54,9 @@ struct conf {
 	uint64_t grace_usec;          /* 30s */
 	mode_t socket_mode;           /* 0666 */
 	uint32_t export_max;          /* 4096 */
+	/* Whose members may do what root may; NAMES_NOBODY: it says nothing, or none. */
+	gid_t admin_gid;
+	bool has_admin_group; /* it says something */
 	/* What the clients of one uid may have: 1024, 4096, 65536, 65536; at least 1 */
 	uint32_t max_sessions_per_uid, max_pools_per_uid;
 	uint32_t max_attachments_per_uid, max_queued_per_uid;

@@ -115,7 +115,10 @@ static int find_pool(struct conf *c, const char *name, const struct measure_plac
 		return -ENOMEM;
 	c->pools = pools;
 	c->n_pools++;
-	pools[i] = (struct conf_pool){.name = strdup(name)};
+	pools[i] = (struct conf_pool){.name = strdup(name),
+		.uid = NAMES_NOBODY,
+		.gid = NAMES_NOBODY,
+		.mode = CONF_NO_MODE};
 	for (unsigned l = 0; l < LIMITS; l++)
 		pools[i].values[l] = limit_kinds[l].by_default;
 	if (!pools[i].name || section_where(at->file, at->line, &pools[i].where) < 0)

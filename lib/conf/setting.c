@@ -185,6 +185,56 @@ static int set_limit(struct setting *s, const struct key *k _unused_, const char
 	return section_where(s->file, s->line, &p->limits[i].where);
 }
 
+/* Tells what is not known from what cannot be looked up just now. */
+static int fail_name(struct setting *s, const char *kind, const char *name, size_t size, int r)
+{
+	if (r != -ENOENT)
+		return r;
+	s->unknown = kind;
+	s->bad = name;
+	s->bad_size = size;
+	return -EINVAL;
+}
+
+static int set_admin_group(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf *c = s->conf;
+	gid_t gid = NAMES_NOBODY;
+	int r = *value ? names_find_group(value, &gid) : 0;
+
+	if (r < 0)
+		return fail_name(s, "group", value, strlen(value), r);
+	c->admin_gid = gid;
+	c->has_admin_group = true;
+	return 0;
+}
+
+static int set_owner(struct setting *s, const struct key *k _unused_, const char *value)
+{
+	struct conf_pool *p = s->target;
+	const char *group = strchr(value, ':');
+	_cleanup_(freep) char *user = NULL;
+	uid_t uid;
+	gid_t gid;
+	int r;
+
+	if (!group || group == value || !group[1])
+		return -EINVAL;
+	user = strndup(value, (size_t)(group - value));
+	if (!user)
+		return -ENOMEM;
+	r = names_find_user(user, &uid);
+	if (r < 0)
+		return fail_name(s, "user", value, strlen(user), r);
+	group++;
+	r = names_find_group(group, &gid);
+	if (r < 0)
+		return fail_name(s, "group", group, strlen(group), r);
+	p->uid = uid;
+	p->gid = gid;
+	return 0;
+}
+
 static void clear_list(char ***list, size_t *n)
 {
 	for (size_t i = 0; i < *n; i++)
@@ -367,6 +417,12 @@ static const struct key keys[] = {
 	},
 	{
 		.kind = SECTION_DAEMON,
+		.name = "admin_group",
+		.wants = "the name or the number of a group, or nothing",
+		.set = set_admin_group,
+	},
+	{
+		.kind = SECTION_DAEMON,
 		.name = "max_sessions_per_uid",
 		.wants = "a number from 1 to 4294967295, such as 1024",
 		.set = set_number,
@@ -503,6 +559,21 @@ static const struct key keys[] = {
 		.max = UINT32_MAX,
 		MEMBER(conf_pool, flush_threshold),
 	},
+	{
+		.kind = SECTION_POOL,
+		.name = "owner",
+		.wants = "a user and a group, such as www-data:www-data or 33:33",
+		.set = set_owner,
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "mode",
+		.wants = "octal permission bits from 0 to 0777, such as 0750",
+		.set = set_number,
+		.parse = parse_mode,
+		.max = 0777,
+		MEMBER(conf_pool, mode),
+	},
 };
 
 static bool is_meant(const struct key *k, enum section_kind kind, const char *key)
@@ -556,6 +627,11 @@ static int fail_value(
 			"\"%s\" is not accepted; a comment behind a value begins with ' ;', not "
 			"with ' #'",
 			value);
+	if (s->unknown)
+		return measure_fail(&at, ret_error,
+			"there is no %s \"%.*s\"; make one, or name one that 'getent' shows, or a "
+			"number",
+			s->unknown, (int)s->bad_size, s->bad);
 	return measure_fail(&at, ret_error, "\"%.*s\" is not accepted; it takes %s",
 		(int)s->bad_size, s->bad, k->wants);
 }
@@ -590,6 +666,7 @@ int setting_apply(struct setting *s, const char *section, const char *key, const
 	s->seen |= UINT64_C(1) << i;
 	s->bad = value;
 	s->bad_size = strlen(value);
+	s->unknown = NULL;
 	r = s->again && !keys[i].repeatable ? -EEXIST : keys[i].set(s, &keys[i], value);
 	at = (struct measure_place){s->file, s->line, s->section, key};
 	if (r == -EEXIST)

@@ -27,6 +27,7 @@ struct setting {
 	bool again;           /* the key that is applied is among them */
 	const char *bad;      /* the part of a value that was refused */
 	size_t bad_size;
+	const char *unknown; /* what it should name, and does not; NULL: that is not it */
 };
 
 /* Whether that is the name of the file, and of the key, stat.<item>.max, of whatever item; its name

@@ -68,6 +68,10 @@ struct pool_member {
 /* Of a tree whose server has said nothing else. */
 #define POOL_THRESHOLD 64
 
+/* Bits of pool.set_at_run beside those of limit.h. */
+#define POOL_SET_OWNER (UINT32_C(1) << 30)
+#define POOL_SET_MODE (UINT32_C(1) << 31)
+
 /* Of a new pool: its owner may do all, the owner's group read and attach, all others read. */
 #define POOL_MODE 0754
 
@@ -124,6 +128,7 @@ struct pool {
 	uid_t uid;
 	gid_t gid;
 	mode_t mode;
+	bool owner_configured, mode_configured; /* the configuration has set it */
 	void *account; /* of whoever made it; NULL: nobody's. tree->on_drop gives it back */
 	uint64_t refusal_logged_usec, refusals_unlogged;
 };
