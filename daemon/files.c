@@ -19,6 +19,7 @@
 #include "queue.h"
 #include "reload.h"
 #include "request.h"
+#include "throttle.h"
 
 /* ------------------------------------------------------------------ clients */
 
@@ -336,6 +337,7 @@ void files_write(
 	if (r == 0) {
 		place_publish_pool(p, 0);
 		drain_above_limits(s->manager->drain, p);
+		throttle_check(s->manager, p);
 		queue_kick(s->manager);
 	}
 	packet_send_done(s, cookie, r);

@@ -17,6 +17,7 @@
 #include "owner.h"
 #include "queue.h"
 #include "session.h"
+#include "throttle.h"
 #include "user.h"
 
 static const struct conf_pool *section_of(const struct conf *c, const char *path)
@@ -120,11 +121,24 @@ static void set_threshold(struct pool *p, uint64_t threshold, uint64_t by_defaul
 			format_threshold(threshold, "inherited", after));
 }
 
+static bool set_observe(struct pool *p, bool observe, FILE *changes)
+{
+	static const char *const words[] = {"yes", "observe"};
+	char path[PATH_MAX_BYTES + 1];
+	bool old = p->observe;
+
+	limit_observe(p, observe);
+	if (old != observe)
+		fprintf(changes, "%s enforce %s -> %s\n", pool_path_into(p, path, sizeof(path)),
+			words[old], words[observe]);
+	return old != observe;
+}
+
 /* Gives a pool the file's values, where no person's hold over them. */
 static void set_pool(
 	struct manager *m, struct pool *p, const struct conf_pool *section, FILE *changes)
 {
-	bool changed = false;
+	bool changed = set_observe(p, section && section->observe, changes);
 
 	for (unsigned l = 0; l < LIMITS; l++) {
 		uint64_t value = section ? section->values[l] : limit_kinds[l].by_default;
@@ -139,8 +153,10 @@ static void set_pool(
 		if (!(p->items_set_at_run & itemlimit_bit(item)))
 			changed = set_item_max(p, item, max, changes) || changed;
 	}
-	if (changed)
+	if (changed) {
 		drain_above_limits(m->drain, p);
+		throttle_check(m, p);
+	}
 }
 
 /* So that setting its limits cannot fail. One that is not set after all goes again. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "core/high.h"
+#include "core/limit.h"
 #include "core/pressure.h"
 #include "drain.h"
 #include "packet.h"
@@ -86,6 +87,7 @@ static void grant(struct request *r, uint64_t amount)
 	uint64_t seq = r->seq, delay = delay_of(r);
 	bool done = true, nowait;
 
+	limit_count_passed(k->attachment->pool, k->item);
 	k->attachment->session->manager->stats.grants++;
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)

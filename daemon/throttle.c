@@ -115,6 +115,15 @@ void throttle_on_high(void *manager, struct pool *p, uint64_t bytes)
 	drain_start(m->drain, (struct itemlimit_place){p, 0}, ignore, NULL, &wait);
 }
 
+void throttle_check(struct manager *m, struct pool *p)
+{
+	uint64_t usage = counter_read(&p->counter);
+
+	/* At start there is nobody to ask. */
+	if (m->drain && usage > p->high && !p->observe)
+		throttle_on_high(m, p, usage - p->high);
+}
+
 int throttle_new(struct manager *m, struct throttle **ret)
 {
 	struct throttle *t = calloc(1, sizeof(*t));

@@ -30,6 +30,9 @@ struct throttle *throttle_free(struct throttle *t);
 /* For high_charged(), with the manager: idle credit of the pool goes back. */
 void throttle_on_high(void *manager, struct pool *p, uint64_t bytes);
 
+/* Its memory.high was set: as much as it is above it is to come back. */
+void throttle_check(struct manager *m, struct pool *p);
+
 /* The attachment, which has a pool, sleeps from now on until then, at most HIGH_DELAY_MAX_USEC. */
 void throttle_begin(struct attachment *a, uint64_t until_usec);
 /* It is about to leave its pool. */

@@ -8,6 +8,7 @@
 #include "core/fairness.h"
 #include "core/high.h"
 #include "core/itemlimit.h"
+#include "core/limit.h"
 #include "core/pressure.h"
 #include "credit.h"
 #include "idle.h"
@@ -168,6 +169,7 @@ static void grant(struct grant_request *r, uint64_t amount)
 {
 	uint64_t delay = high_charged(r->key->attachment->pool, r->need, on_high, r->engine);
 
+	limit_count_passed(r->key->attachment->pool, r->key->item);
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
 		atomic_store(&engine_words(r->key)->ahead, 0);

@@ -145,7 +145,7 @@ uint64_t idle_drain(struct embedded *e, struct pool *pool)
 
 void idle_drain_above_limit(struct embedded *e, struct pool *pool)
 {
-	bool above = false;
+	bool above = !pool->observe && counter_read(&pool->counter) > pool->high;
 
 	for (uint32_t item = 0; item <= e->items.n && !above; item++) {
 		const struct counter *c = itemlimit_counter((struct itemlimit_place){pool, item});

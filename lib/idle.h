@@ -17,7 +17,7 @@ uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped);
 /* Takes back all that lies idle in the subtree. Returns the bytes that went back. */
 uint64_t idle_drain(struct embedded *e, struct pool *pool);
 
-/* The same if more is granted than the pool's limit: idle credit is not to be charged past it. */
+/* The same if more is granted than a limit of the pool, memory.high too: idle credit is not to be charged past it. */
 void idle_drain_above_limit(struct embedded *e, struct pool *pool);
 
 /* The doorbell: reserves above their mark go back down to what one request brings. */

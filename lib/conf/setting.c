@@ -63,6 +63,15 @@ static int parse_threshold(const char *text, uint64_t *ret)
 	return 0;
 }
 
+/* What is said in words is 0 or 1. */
+static int parse_enforce(const char *text, uint64_t *ret)
+{
+	if (strcmp(text, "yes") != 0 && strcmp(text, "observe") != 0)
+		return -EINVAL;
+	*ret = strcmp(text, "observe") == 0;
+	return 0;
+}
+
 static int set_number(struct setting *s, const struct key *k, const char *value)
 {
 	char *member = (char *)s->target + k->offset;
@@ -541,6 +550,15 @@ static const struct key keys[] = {
 		.parse = value_parse_count,
 		.max = UINT64_MAX,
 		MEMBER(conf_pool, values[LIMIT_DESCENDANTS]),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "enforce",
+		.wants = "yes, or observe (count what its limits would refuse, and grant it)",
+		.set = set_number,
+		.parse = parse_enforce,
+		.max = 1,
+		MEMBER(conf_pool, observe),
 	},
 	{
 		.kind = SECTION_POOL,

@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -175,6 +174,8 @@ void counter_init(struct counter *c, struct counter *parent)
 	atomic_init(&c->max, COUNTER_MAX);
 	atomic_init(&c->peak, 0);
 	atomic_init(&c->failcnt, 0);
+	c->limit = COUNTER_MAX;
+	c->observed = false;
 }
 
 uint64_t counter_read(const struct counter *c)
@@ -263,7 +264,14 @@ uint64_t counter_headroom(const struct counter *c)
 
 void counter_set_max(struct counter *c, uint64_t max)
 {
-	atomic_store(&c->max, max);
+	c->limit = max;
+	atomic_store(&c->max, c->observed ? COUNTER_MAX : max);
+}
+
+void counter_observe(struct counter *c, bool on)
+{
+	c->observed = on;
+	counter_set_max(c, c->limit);
 }
 
 void counter_reset_peak(struct counter *c)

@@ -14,6 +14,7 @@
  */
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define COUNTER_MAX UINT64_MAX /* no limit */
@@ -22,9 +23,11 @@ struct counter {
 	struct counter *parent;   /* NULL at the root; changed only while nobody charges */
 	_Atomic uint64_t usage;   /* bytes granted, those that may still be rolled back included */
 	_Atomic uint64_t decided; /* the part of it that may not; never above usage */
-	_Atomic uint64_t max;     /* COUNTER_MAX: none */
+	_Atomic uint64_t max;     /* that charges are held against; COUNTER_MAX: none */
 	_Atomic uint64_t peak;    /* the highest that decided has been */
 	_Atomic uint64_t failcnt; /* refusals at this node */
+	uint64_t limit;           /* as it was set: max, unless nobody is held to it */
+	bool observed;
 };
 
 void counter_init(struct counter *c, struct counter *parent);
@@ -63,6 +66,15 @@ uint64_t counter_room(const struct counter *c);
 
 /* Any value, also below usage: then charges are refused until enough has been given back. */
 void counter_set_max(struct counter *c, uint64_t max);
+
+/* Whether charges may pass the limit all the same. By one thread at a time, as counter_set_max(). */
+void counter_observe(struct counter *c, bool on);
+
+/* The limit as it was set, enforced or not; by who sets it. */
+static inline uint64_t counter_limit(const struct counter *c)
+{
+	return c->limit;
+}
 
 /* peak = what is granted now. */
 void counter_reset_peak(struct counter *c);

@@ -83,6 +83,7 @@ int itemlimit_prepare(struct pool *p, uint32_t item)
 	l->pool = p;
 	l->item = item;
 	counter_init(&l->counter, NULL);
+	counter_observe(&l->counter, p->observe);
 	/* Before it has a parent, which knows of these bytes already. */
 	counter_charge(&l->counter, p->tree->sum_granted(p, item));
 	l->counter.parent = above;
@@ -135,8 +136,8 @@ uint64_t itemlimit_read(const struct pool *p, uint32_t item)
 	const struct itemlimit *l = find(p, item);
 
 	if (item == 0)
-		return atomic_load(&p->counter.max);
-	return l ? atomic_load(&l->counter.max) : COUNTER_MAX;
+		return counter_limit(&p->counter);
+	return l ? counter_limit(&l->counter) : COUNTER_MAX;
 }
 
 /* Whose counter it is: one of the item's, from `own` up, or a pool's. */

@@ -53,7 +53,7 @@ void itemlimit_clear(struct pool *p);
 /* The counter of that limit; NULL: there is no such limit at the pool. */
 struct counter *itemlimit_counter(struct itemlimit_place at);
 
-/* The limit that the pool has of the item (0: memory.max); COUNTER_MAX: none. */
+/* The limit that the pool has of the item (0: memory.max), enforced or not; COUNTER_MAX: none. */
 uint64_t itemlimit_read(const struct pool *p, uint32_t item);
 
 /*

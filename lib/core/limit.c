@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "itemlimit.h"
+
 const struct limit_kind limit_kinds[LIMITS] = {
 	[LIMIT_MAX] = {"memory.max", VALUE_MAX, value_parse_limit},
 	[LIMIT_HIGH] = {"memory.high", VALUE_MAX, value_parse_limit},
@@ -29,7 +31,7 @@ static const size_t offsets[LIMITS] = {
 uint64_t limit_read(const struct pool *p, enum limit l)
 {
 	if (l == LIMIT_MAX)
-		return atomic_load(&p->counter.max);
+		return counter_limit(&p->counter);
 	return *(const uint64_t *)(const void *)((const char *)p + offsets[l]);
 }
 
@@ -39,4 +41,28 @@ void limit_set(struct pool *p, enum limit l, uint64_t value)
 		counter_set_max(&p->counter, value);
 	else
 		*(uint64_t *)(void *)((char *)p + offsets[l]) = value;
+}
+
+void limit_observe(struct pool *p, bool on)
+{
+	p->observe = on;
+	counter_observe(&p->counter, on);
+	for (struct itemlimit *l = p->itemlimits; l; l = l->next)
+		counter_observe(&l->counter, on);
+}
+
+static bool is_passed(struct itemlimit_place at)
+{
+	const struct counter *c = itemlimit_counter(at);
+
+	return c && counter_read(c) > counter_limit(c);
+}
+
+void limit_count_passed(struct pool *p, uint32_t item)
+{
+	for (; p; p = pool_above(p))
+		if (p->observe &&
+			(is_passed((struct itemlimit_place){p, 0}) ||
+				(item != 0 && is_passed((struct itemlimit_place){p, item}))))
+			pool_count_event(p, POOL_WOULD_REFUSE);
 }

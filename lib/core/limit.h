@@ -40,3 +40,10 @@ uint64_t limit_read(const struct pool *p, enum limit l);
 
 /* Any value, also beyond what is there: it holds for what comes. */
 void limit_set(struct pool *p, enum limit l, uint64_t value);
+
+/* Whether the pool only observes: its own limits, those of items too, are shown and refuse nobody. */
+void limit_observe(struct pool *p, bool on);
+
+/* A request to p, with the item or 0, was granted: counts would_refuse at each pool, p and above, that
+ * only observes and has a limit which that has passed. */
+void limit_count_passed(struct pool *p, uint32_t item);

@@ -188,7 +188,7 @@ static struct shown show(const struct rstat_place *place)
 		.threshold = p->threshold,
 		.current = figures_clamp(p->sum.held),
 		.peak = atomic_load(&p->counter.peak),
-		.limit = atomic_load(&p->counter.max),
+		.limit = counter_limit(&p->counter),
 		.headroom = is_part ? counter_room(&p->counter) : counter_headroom(&p->counter)};
 }
 
