@@ -52,7 +52,6 @@ struct session {
 	uint64_t last_token;     /* of what it was asked for; callback.c */
 	TAILQ_HEAD(, session_watch) watches;
 	void *watch_index; /* tsearch(3) root, by number */
-	uint32_t n_watches;
 	uv_poll_t poll, pid_poll;
 	uv_timer_t timer; /* for HELLO, then for grace */
 	unsigned handles; /* open libuv handles; the last one that closes frees the session */

@@ -8,9 +8,7 @@
 
 #include "channel.h"
 #include "core/watch.h"
-
-/* Of a session: what it costs is bounded. */
-#define SESSION_WATCHES 65536
+#include "user.h"
 
 struct session_watch {
 	struct watch watch;
@@ -125,25 +123,29 @@ void watches_answers_sent(struct session *s)
 int watches_add(struct session *s, uint64_t number, struct pool *p)
 {
 	struct session_watch *w;
+	int r;
 
 	if (find(s, number))
 		return -EEXIST;
-	if (s->n_watches >= SESSION_WATCHES)
-		return -ENOSPC;
+	r = user_take(s->user, USER_QUEUED, 1);
+	if (r < 0)
+		return r;
 	w = calloc(1, sizeof(*w));
-	if (!w)
+	if (!w) {
+		user_give(s->user, USER_QUEUED, 1);
 		return -ENOMEM;
+	}
 	w->session = s;
 	w->notice.pack = pack;
 	w->notice.sent = on_sent;
 	w->watch.number = number;
 	if (!tsearch(w, &s->watch_index, by_number)) {
+		user_give(s->user, USER_QUEUED, 1);
 		free(w);
 		return -ENOMEM;
 	}
 	watch_begin(&w->watch, &s->manager->watches->host, p, number);
 	TAILQ_INSERT_TAIL(&s->watches, w, entry);
-	s->n_watches++;
 	return 0;
 }
 
@@ -155,7 +157,7 @@ static void drop(struct session_watch *w)
 	watch_end(&w->watch);
 	tdelete(w, &s->watch_index, by_number);
 	TAILQ_REMOVE(&s->watches, w, entry);
-	s->n_watches--;
+	user_give(s->user, USER_QUEUED, 1);
 	free(w);
 }
 

@@ -14,7 +14,7 @@ int watches_new(struct manager *m, struct watches **ret);
 /* After all sessions have ended: then no watch is left. Returns NULL. */
 struct watches *watches_free(struct watches *all);
 
-/* WATCH. -EEXIST: the number is in use; -ENOSPC: the session has too many; -ENOMEM. */
+/* WATCH. -EEXIST: the number is in use; -EDQUOT: its uid has too many; -ENOMEM. */
 int watches_add(struct session *s, uint64_t number, struct pool *p);
 /* UNWATCH; one that is not there is fine. */
 void watches_remove(struct session *s, uint64_t number);
