@@ -61,8 +61,9 @@ struct pool_refusals {
 
 struct pool_member {
 	TAILQ_ENTRY(pool_member) entry;
-	bool reclaims;     /* it gives back when it is asked; set by pool_set_reclaims() */
-	uint32_t n_stalls; /* pressure.h: what it waits for; it may come and go with them */
+	bool reclaims;      /* it gives back when it is asked; set by pool_set_reclaims() */
+	uint64_t own, want; /* reclaim.h: what it has, and what it is to be asked for */
+	uint32_t n_stalls;  /* pressure.h: what it waits for; it may come and go with them */
 };
 
 /* Of a tree whose server has said nothing else. */
@@ -109,6 +110,7 @@ struct pool {
 	/* limit.h: what people set beside memory.max, which is the counter's */
 	uint64_t high, low, min, max_depth, max_descendants;
 	uint64_t emin, elow;       /* protection.h: what holds of min and low */
+	uint64_t planned;          /* reclaim.h: to be taken, while a plan is made; else 0 */
 	uint64_t high_asked_usec;  /* high.h: when somebody was last asked; 0: never */
 	struct pressure *pressure; /* NULL: nobody has waited yet */
 	/* What came from a person at run time and holds over the file's; limit_bit(), below bit 16. */

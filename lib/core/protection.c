@@ -38,7 +38,7 @@ static struct claims claims_below(const struct pool *parent)
 	const struct pool *p;
 
 	TAILQ_FOREACH (p, &parent->children, sibling) {
-		uint64_t usage = pool_above(p) ? counter_read(&p->counter) : 0;
+		uint64_t usage = pool_above(p) ? protection_usage(p) : 0;
 
 		sum.min = add(sum.min, least(usage, p->min));
 		sum.low = add(sum.low, least(usage, p->low));
@@ -66,11 +66,11 @@ static uint64_t effective(uint64_t setting, uint64_t usage, uint64_t parent_usag
 static void set_children(struct pool *parent, bool is_top)
 {
 	struct claims claimed = is_top ? (struct claims){0} : claims_below(parent);
-	uint64_t parent_usage = counter_read(&parent->counter);
+	uint64_t parent_usage = protection_usage(parent);
 	struct pool *p;
 
 	TAILQ_FOREACH (p, &parent->children, sibling) {
-		uint64_t usage = counter_read(&p->counter);
+		uint64_t usage = protection_usage(p);
 
 		/* What a standalone pool has, no reclaim above it is after. */
 		p->emin = p->min;

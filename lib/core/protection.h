@@ -14,3 +14,11 @@
  * (n_reclaimers_below); the others keep what an earlier call found.
  */
 void protection_set(struct pool *top);
+
+/* What the pool uses, without what a plan is to take from it. */
+static inline uint64_t protection_usage(const struct pool *p)
+{
+	uint64_t usage = counter_read(&p->counter);
+
+	return usage > p->planned ? usage - p->planned : 0;
+}
