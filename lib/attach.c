@@ -174,6 +174,24 @@ static struct tally_pool *new_handle(struct tally *t, const char *path)
 	return p;
 }
 
+struct tally_pool *client_ref_pool(struct tally *t, uint64_t attachment)
+{
+	struct tally_pool *p;
+
+	pthread_mutex_lock(&t->lock);
+	p = find_pool(t, attachment);
+	if (p) {
+		uint32_t refs = atomic_load(&p->refs);
+
+		/* Without one it is on its way out. */
+		while (refs > 0 && !atomic_compare_exchange_weak(&p->refs, &refs, refs + 1))
+			;
+		p = refs > 0 ? p : NULL;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return p;
+}
+
 void client_free_pool(struct tally_pool *p)
 {
 	client_unref(p->tally);
@@ -326,6 +344,7 @@ void client_detach(struct tally_pool *p, bool last)
 	if (client_check(t) == -ECHILD)
 		return;
 	stat_send(p);
+	dispatch_end(p);
 	m.dropped = void_keys(p);
 	client_call(t, WIRE_DETACH, &m, sizeof(m), no_strings, &done, sizeof(done));
 }

@@ -419,6 +419,7 @@ static void free_tally(struct tally *t)
 		if (t->keys[e])
 			munmap(t->keys[e], size_of_keys(e));
 	client_free_index(t);
+	dispatch_clear(&t->dispatch);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -460,6 +461,7 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	t->mapped_by = getpid();
 	TAILQ_INIT(&t->calls);
 	pthread_mutex_init(&t->lock, NULL);
+	dispatch_init(&t->dispatch);
 	r = make_live(&t->live);
 	if (r >= 0)
 		r = path ? link_connect(&t->link, path, deadline)
@@ -509,6 +511,7 @@ void client_close(struct tally *t)
 		close_stocks(t);
 		call_until(t, WIRE_BYE, &bye, sizeof(bye), none, &c, link_now() + BYE_USEC);
 		link_shut(&t->link);
+		dispatch_stop(t);
 	}
 	client_unref(t);
 }

@@ -13,6 +13,7 @@
 
 #include "core/item.h"
 #include "core/segment.h"
+#include "dispatch.h"
 #include "embedded.h"
 #include "link.h"
 #include "refused.h"
@@ -55,6 +56,7 @@ struct tally {
 	void *pools; /* tsearch(3) root, of those that are not detached, by attachment */
 	uint64_t last_cookie, last_attachment;
 	struct refused refused;
+	struct dispatch dispatch;
 	_Atomic bool unsent; /* some handle may have moved what it could not send; stat.h */
 };
 
@@ -90,6 +92,7 @@ struct tally_pool {
 	_Atomic uint32_t refs;
 	/* By item, enum client_asked: by charges, and by tally_stat_add(). */
 	_Atomic uint8_t asked[ITEM_MAX + 1], stat_asked[ITEM_MAX + 1];
+	struct dispatch_reclaim reclaim;
 	char path[];
 };
 
@@ -137,6 +140,8 @@ void client_detach(struct tally_pool *p, bool last);
 /* The last handle of a detached attachment is gone. */
 void client_forget(struct tally_pool *p);
 void client_free_pool(struct tally_pool *p);
+/* The handle of that number, with a reference; NULL: there is none, or it is detached. */
+struct tally_pool *client_ref_pool(struct tally *t, uint64_t attachment);
 /* When there are no handles any more, but for those of a forked child's parent. */
 void client_free_index(struct tally *t);
 

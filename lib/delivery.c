@@ -63,6 +63,20 @@ static void on_answer(void *userdata, const void *message, size_t n, int *fds)
 		o->unlock(o->userdata);
 }
 
+static int64_t on_reclaim(
+	void *userdata, uint64_t attachment, uint64_t token, uint64_t want, uint64_t deadline_usec)
+{
+	const struct wire_reclaim m = {.h = WIRE_HEADER(WIRE_RECLAIM, struct wire_reclaim, 0),
+		.attachment = attachment,
+		.token = token,
+		.want = want,
+		.deadline_usec = deadline_usec};
+	int64_t freed = 0;
+
+	dispatch_reclaim(userdata, &m, &freed);
+	return freed;
+}
+
 /* The answer of such a message concerns more than one word. */
 static bool is_answered_under_lock(const void *message)
 {
@@ -89,7 +103,8 @@ static int deliver(void *userdata, const void *message, size_t n, bool wait)
 
 int delivery_open(struct tally *t, const char *config, enum percpu_kind kind)
 {
-	const struct embedded_owner owner = {.on_message = on_answer, .gate = gate, .userdata = t};
+	const struct embedded_owner owner = {
+		.on_message = on_answer, .gate = gate, .on_reclaim = on_reclaim, .userdata = t};
 	int r = embedded_new(config, kind, &owner, &t->embedded);
 
 	if (r == 0)

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 #include "answer.h"
 #include "core/pressure.h"
@@ -22,6 +21,7 @@
 #include "grant.h"
 #include "idle.h"
 #include "look.h"
+#include "question.h"
 
 /* 0, or what embedded_handle() is to return. */
 typedef int (*handler_fn)(struct embedded *e, const void *message, const char *const *strings);
@@ -40,8 +40,7 @@ static int make_base(struct embedded *e, bool rseq, int fds[static WIRE_FDS_MAX]
 
 	if (r < 0)
 		return r;
-	fds[2] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return fds[2] < 0 ? -errno : 0;
+	return teller_open(e, &fds[2]);
 }
 
 static int on_hello(struct embedded *e, const void *message, const char *const *strings)
@@ -178,6 +177,9 @@ static int on_key(struct embedded *e, const void *message, const char *const *st
 	else
 		r = find_key(a, m->item, &k, &extent);
 	send_key(e, WIRE_KEYED, &like, r, k, extent);
+	/* Without a cookie nobody waits for it. */
+	if (r >= 0 && m->h.cookie == 0 && !(m->flags & WIRE_KEY_STAT))
+		teller_credit(e, a->pool);
 	return 0;
 }
 
@@ -375,6 +377,44 @@ static int on_remove(struct embedded *e, const void *message, const char *const 
 	return done(e, m->h.cookie, r);
 }
 
+/* ------------------------------------------------------------------ what it is told and asked */
+
+static int on_watch(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_watch *m = message;
+	struct pool *p;
+	int r = pool_find(e->tree, strings[0], &p);
+
+	if (r >= 0)
+		r = teller_watch(e, m->watch, p);
+	return r == -EEXIST ? -EPROTO : done(e, m->h.cookie, r);
+}
+
+static int on_unwatch(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_unwatch *m = message;
+
+	(void)strings;
+	teller_unwatch(e, m->watch);
+	return 0;
+}
+
+static int on_reclaim(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_on_reclaim *m = message;
+	struct engine_attachment *a = engine_find(e, m->attachment);
+
+	(void)strings;
+	if (m->flags & ~WIRE_ON_RECLAIM_SET)
+		return -EPROTO;
+	if (!a || a->state != ENGINE_LIVE)
+		return done(e, m->h.cookie, -ENODEV);
+	question_set(a, m->flags);
+	return done(e, m->h.cookie, 0);
+}
+
+/* ------------------------------------------------------------------ the end */
+
 static int on_bye(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_bye *m = message;
@@ -408,6 +448,9 @@ static const struct {
 	[WIRE_REMOVE] = {on_remove, false},
 	[WIRE_BYE] = {on_bye, true},
 	[WIRE_REFUSAL] = {on_refusal, false},
+	[WIRE_WATCH] = {on_watch, false},
+	[WIRE_UNWATCH] = {on_unwatch, true},
+	[WIRE_ON_RECLAIM] = {on_reclaim, true},
 };
 
 static bool may_wait(const struct wire_header *h)
@@ -426,7 +469,7 @@ static int handle(struct embedded *e, const void *message, const char *const *st
 		return -EOPNOTSUPP;
 	if (wait)
 		pthread_mutex_lock(&e->mutex);
-	else if (pthread_mutex_trylock(&e->mutex) != 0)
+	else if (!engine_trylock(e))
 		return -EAGAIN;
 	if (e->closed)
 		r = -ENOTCONN;
@@ -434,7 +477,7 @@ static int handle(struct embedded *e, const void *message, const char *const *st
 		r = -EPROTO;
 	else
 		r = handlers[h->type].handle(e, message, strings);
-	pthread_mutex_unlock(&e->mutex);
+	engine_unlock(e);
 	return r;
 }
 
@@ -467,7 +510,7 @@ int embedded_get(
 
 	pthread_mutex_lock(&e->mutex);
 	r = e->closed ? -ENOTCONN : get(e, path, file, flags, ret_text);
-	pthread_mutex_unlock(&e->mutex);
+	engine_unlock(e);
 	return r;
 }
 
@@ -481,7 +524,7 @@ bool embedded_begin_delay(struct embedded *e, uint64_t attachment)
 	counts = a && a->state == ENGINE_LIVE;
 	if (counts)
 		pressure_begin(a->pool, &a->member);
-	pthread_mutex_unlock(&e->mutex);
+	engine_unlock(e);
 	return counts;
 }
 
@@ -494,5 +537,22 @@ void embedded_end_delay(struct embedded *e, uint64_t attachment)
 	a = engine_find(e, attachment);
 	if (a)
 		pressure_end(a->pool, &a->member);
-	pthread_mutex_unlock(&e->mutex);
+	engine_unlock(e);
+}
+
+int embedded_next_notice(struct embedded *e, void *buf)
+{
+	int r;
+
+	pthread_mutex_lock(&e->mutex);
+	r = e->closed ? -ENOTCONN : (int)teller_next(e, buf);
+	engine_unlock(e);
+	return r;
+}
+
+void embedded_reclaimed(struct embedded *e, uint64_t attachment, uint64_t token)
+{
+	pthread_mutex_lock(&e->mutex);
+	question_answer(e, attachment, token);
+	engine_unlock(e);
 }

@@ -29,6 +29,10 @@ struct embedded_owner {
 	/* Closes the gate: when it returns no thread is inside an operation on a stock, and none
 	 * begins one until it is opened again. Of PERCPU_RSEQ alone. */
 	void (*gate)(void *userdata, bool open);
+	/* The attachment is to give back `want` bytes: how many it did, or (negative) it will say
+	 * later, by embedded_reclaimed(). The mutex is not held. */
+	int64_t (*on_reclaim)(void *userdata, uint64_t attachment, uint64_t token, uint64_t want,
+		uint64_t deadline_usec);
 	void *userdata;
 };
 
@@ -65,3 +69,10 @@ void embedded_end_delay(struct embedded *e, uint64_t attachment);
  * -ENOTCONN: BYE has been said.
  */
 int embedded_handle(struct embedded *e, const void *message, size_t n, bool wait);
+
+/* The next notice, as the event socket would bring it, into `buf` of WIRE_NOTICE_MAX bytes, aligned for
+ * all of them; its size, 0: none now. -ENOTCONN. */
+int embedded_next_notice(struct embedded *e, void *buf);
+
+/* A question of on_reclaim() is answered now. */
+void embedded_reclaimed(struct embedded *e, uint64_t attachment, uint64_t token);

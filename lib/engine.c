@@ -41,6 +41,28 @@ uint64_t engine_now_about(void)
 	return now_by(CLOCK_MONOTONIC_COARSE);
 }
 
+/* ------------------------------------------------------------------ the mutex */
+
+/* The mark is set before another try, and looked at after the mutex was let go: one of the two sees
+ * what the other did. */
+bool engine_trylock(struct embedded *e)
+{
+	if (pthread_mutex_trylock(&e->mutex) == 0)
+		return true;
+	atomic_store(&e->turned_away, true);
+	return pthread_mutex_trylock(&e->mutex) == 0;
+}
+
+void engine_unlock(struct embedded *e)
+{
+	pthread_mutex_unlock(&e->mutex);
+	while (atomic_load(&e->turned_away) && pthread_mutex_trylock(&e->mutex) == 0) {
+		if (atomic_exchange(&e->turned_away, false))
+			teller_credit(e, NULL);
+		pthread_mutex_unlock(&e->mutex);
+	}
+}
+
 /* ------------------------------------------------------------------ waiting */
 
 void engine_kick(struct embedded *e)
@@ -57,7 +79,7 @@ void engine_sleep(struct embedded *e, uint64_t until_usec)
 		.tv_nsec = (long)(until_usec % 1000000) * 1000};
 	uint32_t seen = atomic_load(&e->freed);
 
-	pthread_mutex_unlock(&e->mutex);
+	engine_unlock(e);
 	syscall(SYS_futex, &e->freed, FUTEX_WAIT_BITSET_PRIVATE, seen, &t, NULL,
 		FUTEX_BITSET_MATCH_ANY);
 	pthread_mutex_lock(&e->mutex);
@@ -184,6 +206,7 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 	TAILQ_INIT(&e->attachments);
 	TAILQ_INIT(&e->collected);
 	TAILQ_INIT(&e->waiting);
+	teller_init(e);
 	for (unsigned i = 0; i < SEGMENT_EXTENTS; i++)
 		e->extent_fds[i][0] = e->extent_fds[i][1] = -1;
 	e->quiet = calloc(e->n_cpus, sizeof(*e->quiet));
@@ -198,6 +221,8 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 		e->tree->refusals = e->refusals;
 		e->tree->sum_granted = sum_granted;
 		e->tree->now = engine_now;
+		e->tree->on_event = watch_event;
+		e->tree->on_drop = watch_removed;
 		init_rstats(e);
 		r = apply_conf(e);
 	}
@@ -245,6 +270,7 @@ struct embedded *engine_free(struct embedded *e)
 	tdestroy(e->attachment_index, keep);
 	free_all(&e->attachments);
 	free_all(&e->collected);
+	teller_clear(e);
 	for (uint32_t i = 1; i < SEGMENT_EXTENTS; i++) {
 		if (e->keys[i])
 			munmap(e->keys[i], size_of_keys(i));

@@ -24,6 +24,7 @@
 #include "core/segment.h"
 #include "core/wire.h"
 #include "embedded.h"
+#include "teller.h"
 
 struct grant_request;
 
@@ -44,6 +45,7 @@ struct engine_attachment {
 	struct rstat_place *place;
 	uint64_t number;
 	enum engine_state state;
+	uint64_t asked; /* token of what it was asked to give back and has not answered; 0: none */
 	TAILQ_HEAD(, engine_key) keys;
 	TAILQ_ENTRY(engine_attachment) entry;
 };
@@ -100,6 +102,9 @@ struct embedded {
 	uint8_t *quiet; /* by CPU: seen with nobody moving, in this phase of the collection */
 	bool collecting, cleared;
 
+	struct teller teller;
+	uint64_t last_token;           /* question.h */
+	_Atomic bool turned_away;      /* who may not wait has found the mutex held */
 	struct grant_requests waiting; /* for headroom, in the order in which they came */
 	_Atomic uint32_t freed;        /* a futex: some may have come free */
 };
@@ -145,6 +150,11 @@ static inline struct segment_key *engine_words(const struct engine_key *k)
 {
 	return segment_key(&k->attachment->engine->segment, k->number);
 }
+
+/* Lets go of the mutex, and tells those whom it has turned away. */
+void engine_unlock(struct embedded *e);
+/* Without waiting; who is turned away is told by CREDIT. */
+bool engine_trylock(struct embedded *e);
 
 /* Some may have come free: those who wait look again. Async-signal-safe. */
 void engine_kick(struct embedded *e);

@@ -155,6 +155,9 @@ static void finish(
 	leave(r);
 	credit_answer(k, r->lane, &a);
 	send_answer(k, r->lane, delay, refusal);
+	/* Nobody waits for it. */
+	if (r->flags & WIRE_CHARGE_NOWAIT)
+		teller_credit(r->engine, k->attachment->pool);
 }
 
 /* Idle credit goes back. */

@@ -33,8 +33,9 @@
 extern "C" {
 #endif
 
-struct tally;      /* a connection to the daemon */
-struct tally_pool; /* an attachment to a pool */
+struct tally;       /* a connection to the daemon */
+struct tally_pool;  /* an attachment to a pool */
+struct tally_watch; /* an interest in the events of a pool */
 
 /* An item of memory.stat, by number; 0 is "none". Numbers are the daemon's: look them up by name.
  */
@@ -87,8 +88,9 @@ int tally_open_with(const struct tally_options *o, size_t size, struct tally **r
 struct tally *tally_close(struct tally *t);
 
 /*
- * A descriptor that belongs to `t`; do not read, write or close it. It is FD_CLOEXEC; a program
- * that clears this and then execs keeps what it has charged until its process ends.
+ * A descriptor that belongs to `t`; do not read, write or close it: poll it for POLLIN, and when it
+ * is readable call tally_dispatch(). It is FD_CLOEXEC; a program that clears this and then execs
+ * keeps what it has charged until its process ends.
  */
 int tally_fd(struct tally *t);
 
@@ -295,6 +297,95 @@ int tally_create(struct tally *t, const char *path);
 /* -EBUSY: it has children, attached sessions or bytes granted; -EPERM: the root; flags must be 0
  * (TALLY_FORCE is reserved: -EOPNOTSUPP). */
 int tally_remove(struct tally *t, const char *path, uint64_t flags);
+
+/* ------------------------------------------------------------------ events and callbacks */
+
+/*
+ * Runs the callbacks that are due: of watches, and of tally_on_reclaim(). Never blocks. Returns how
+ * many it ran, 0 also when another thread of the process is inside: one at a time runs them, in no
+ * particular order. They run without any lock of the library: a callback may call any function of
+ * it, but this one does nothing from there.
+ *
+ * A process that never calls it costs the daemon nothing and delays nobody; it hears nothing, and is
+ * asked for nothing.
+ *
+ * -ENOTCONN: the daemon is gone; -ENODEV: closed; -ECHILD.
+ */
+int tally_dispatch(struct tally *t);
+
+/* Types of events. `count` is that of the pool's memory.events, or as said. */
+#define TALLY_EVENT_LOW 1     /* its protection was broken */
+#define TALLY_EVENT_HIGH 2    /* it was throttled above memory.high */
+#define TALLY_EVENT_MAX 3     /* a charge met a limit, and was retried or refused */
+#define TALLY_EVENT_OOM 4     /* a charge was refused */
+#define TALLY_EVENT_RECLAIM 5 /* clients were asked to give back */
+#define TALLY_EVENT_FORCE 6   /* bytes were charged by force */
+#define TALLY_EVENT_REMOVED 7 /* the pool was removed: the last event of this watch; count 1 */
+/* A charge of this process to this very pool that was answered -EAGAIN may be tried again; count: how
+ * many, since tally_watch(). Now and then there is one too many. */
+#define TALLY_EVENT_CREDIT 8
+
+struct tally_event {
+	size_t size; /* of this structure; it may grow */
+	int type;    /* TALLY_EVENT_…; there may be new ones */
+	uint64_t count;
+};
+
+/* `path` as given to tally_watch(). */
+typedef void (*tally_event_fn)(const char *path, const struct tally_event *e, void *userdata);
+
+/*
+ * From now on fn is called by tally_dispatch() for the events of the pool and of all below it; no
+ * attachment is needed. Events are not queued: fn is called once for each type of which there was
+ * any, with the count as it is then, at most every 10 ms, and in the end always with the last one. REMOVED and
+ * CREDIT are told at once. Another pool that is made under the path of a removed one needs another watch.
+ * Free with tally_unwatch().
+ *
+ * -ENOENT: no such pool; -EINVAL, -ENAMETOOLONG: not a path, no function; -ENOSPC: the process has too
+ * many; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed), -ENOMEM.
+ */
+int tally_watch(struct tally *t, const char *path, tally_event_fn fn, void *userdata,
+	struct tally_watch **ret);
+
+/*
+ * fn is not called any more when this has returned: if another thread is in it, it is waited for; so
+ * hold nothing that fn needs. From within fn it returns at once. NULL is fine; returns NULL.
+ */
+struct tally_watch *tally_unwatch(struct tally_watch *w);
+
+/* Returned by a tally_reclaim_fn: the answer is given later, by tally_reclaim_done(). */
+#define TALLY_LATER INT64_MIN
+
+/*
+ * The pool `p`, or one above it, needs `want` bytes: uncharge what can be spared, and return how many
+ * bytes that were; more or fewer are fine, a negative number counts as 0. Who asked waits for it until
+ * `deadline_usec` (CLOCK_MONOTONIC); what comes later is welcome. The handle is alive meanwhile, whoever detaches it.
+ */
+typedef int64_t (*tally_reclaim_fn)(struct tally_pool *p, uint64_t want, uint64_t deadline_usec,
+	uint64_t token, void *userdata);
+
+/*
+ * From now on fn is asked to give bytes back when the pool or one above it is short; NULL: no more.
+ * There is one a handle, and at most one question at a time.
+ *
+ * Over a daemon it is called by tally_dispatch(). With "embedded:" it is called in a thread that
+ * charges, by any function that may wait, possibly in several at once for different handles; it must not
+ * charge there.
+ *
+ * A function that was set before is not called any more when this has returned, nor is the function
+ * of a handle after tally_detach(), or any callback after tally_close(): a running one is waited for,
+ * unless the call comes from within it.
+ *
+ * -ENODEV: detached or closed; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENOMEM: it has no function now.
+ */
+int tally_on_reclaim(struct tally_pool *p, tally_reclaim_fn fn, void *userdata);
+
+/*
+ * The answer to a question that was answered TALLY_LATER: so many bytes were given back. By any
+ * thread, also before the function has returned. -ENOENT: no question of this token is open;
+ * -ENODEV, -ECHILD.
+ */
+int tally_reclaim_done(struct tally *t, uint64_t token, uint64_t bytes);
 
 #ifdef __cplusplus
 }
