@@ -341,8 +341,8 @@ typedef void (*tally_event_fn)(const char *path, const struct tally_event *e, vo
  * CREDIT are told at once. Another pool that is made under the path of a removed one needs another watch.
  * Free with tally_unwatch().
  *
- * -ENOENT: no such pool; -EINVAL, -ENAMETOOLONG: not a path, no function; -ENOSPC: the process has too
- * many; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed), -ENOMEM.
+ * -ENOENT: no such pool; -EACCES: it may not be read; -EINVAL, -ENAMETOOLONG: not a path, no function;
+ * -EDQUOT: this user's processes have too many; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed), -ENOMEM.
  */
 int tally_watch(struct tally *t, const char *path, tally_event_fn fn, void *userdata,
 	struct tally_watch **ret);
