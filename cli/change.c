@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "command.h"
+#include "denied.h"
 #include "errors.h"
+#include "owner.h"
 #include "text.h"
 
 /* Writes to a file that acts on any write; the value means nothing. */
@@ -31,17 +33,27 @@ static int check_settings(const struct invocation *inv)
 	return STATUS_DONE;
 }
 
+/* To be freed; NULL: it has been told why there is none. */
+static char *value_for(const char *path, const char *file, const char *typed)
+{
+	return strcmp(file, "pool.owner") ? strdup(typed) : owner_numbers(path, typed);
+}
+
 static int apply_settings(const struct invocation *inv)
 {
 	for (int i = 1; i < inv->n_args; i++) {
 		const char *equals = strchr(inv->args[i], '=');
 		_cleanup_(freep) char *file =
 			strndup(inv->args[i], (size_t)(equals - inv->args[i]));
+		_cleanup_(freep) char *value = NULL;
 		int r;
 
 		if (!file)
 			return error_plain(inv, inv->args[0], -ENOMEM);
-		r = tally_set(inv->tally, inv->args[0], file, equals + 1);
+		value = value_for(inv->args[0], file, equals + 1);
+		if (!value)
+			return STATUS_ERROR;
+		r = tally_set(inv->tally, inv->args[0], file, value);
 		if (r < 0)
 			return error_set(inv, inv->args[0], file, equals + 1, r);
 	}
@@ -143,6 +155,24 @@ int change_drain(struct invocation *inv)
 int change_flush(struct invocation *inv)
 {
 	return write_any(inv, "pool.flush");
+}
+
+int change_evict(struct invocation *inv)
+{
+	_cleanup_(freep) char *value = NULL;
+	uint64_t pid;
+	int r;
+
+	if (text_parse_number(inv->args[0], &pid) < 0 || pid == 0)
+		return command_usage(inv, "PID wants the number of a process, not '%s'",
+			ERROR_CUT(inv->args[0]));
+	r = command_open(inv, NULL);
+	if (r)
+		return r;
+	if (asprintf(&value, "pid=%llu", (unsigned long long)pid) < 0)
+		return error_plain(inv, inv->command, -ENOMEM);
+	r = tally_set(inv->tally, "/", "pool.evict", value);
+	return r < 0 ? denied_to_evict(inv, inv->args[0], r) : STATUS_DONE;
 }
 
 /* The daemon keeps the text of what it found in the configuration for the next reader. */

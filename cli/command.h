@@ -51,6 +51,7 @@ int change_create(struct invocation *inv);
 int change_remove(struct invocation *inv);
 int change_drain(struct invocation *inv);
 int change_flush(struct invocation *inv);
+int change_evict(struct invocation *inv);
 int change_reload(struct invocation *inv);
 
 int run_command(struct invocation *inv);

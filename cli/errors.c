@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "denied.h"
 #include "errors.h"
+#include "owner.h"
 #include "text.h"
 
 int error_line(int status, const char *format, ...)
@@ -80,11 +82,11 @@ int error_open(const char *address, int error)
 			"the socket of tallyd at %s may not be used by this user; "
 			"see socket_mode in tallyd.conf",
 			address);
-	case EPERM:
+	case EDQUOT:
 		return error_line(STATUS_ERROR,
-			"tallyd at %s lets in only root and the user that it runs as; "
-			"run tallyctl as one of them",
-			address);
+			"tallyd at %s: %s has as many sessions as one user may have; end some, or "
+			"ask root to raise max_sessions_per_uid in tallyd.conf",
+			address, owner_name_own((char[OWNER_TEXT_MAX]){0}));
 	case ETIMEDOUT:
 		return error_line(STATUS_ERROR,
 			"tallyd at %s does not answer; see its log, or start it again", address);
@@ -128,8 +130,9 @@ int error_plain(const struct invocation *inv, const char *subject, int error)
 			subject, inv->address);
 	case EPERM:
 		return error_line(STATUS_ERROR,
-			"%s: not permitted to this user; use root or the owner of the pool",
-			subject);
+			"%s: %s may not do that: only root and members of admin_group may; ask one "
+			"of them",
+			subject, owner_name_own((char[OWNER_TEXT_MAX]){0}));
 	case ENOMEM:
 		return error_line(
 			STATUS_ERROR, "%s: out of memory; free some and try again", subject);
@@ -207,10 +210,10 @@ int error_get(const struct invocation *inv, const char *path, const char *file, 
 	case E2BIG:
 		return error_name(inv, path, file, error);
 	case EACCES:
-		if (file)
+		if (file && denied_is_only_written(file))
 			return error_line(STATUS_ERROR,
 				"%s: '%s' cannot be read; it can only be written", path, file);
-		return error_plain(inv, path, -EPERM);
+		return denied_by_mode(inv, path, "read it", path);
 	case ENOSPC:
 		return error_line(STATUS_ERROR,
 			"%s: the file system of tallyd's runtime directory is full; make room "
@@ -235,6 +238,10 @@ static const char *accepted_form(const char *file)
 {
 	if (!strncmp(file, "cgroup.max.", strlen("cgroup.max.")))
 		return "a whole number, or 'max'";
+	if (!strcmp(file, "pool.owner"))
+		return "USER:GROUP, each a name or a number";
+	if (!strcmp(file, "pool.mode"))
+		return "octal permission bits, such as 0750";
 	if (has_suffix(file, ".max") || !strcmp(file, "memory.high") ||
 		!strcmp(file, "memory.low") || !strcmp(file, "memory.min"))
 		return "bytes with an optional K, M, G, T, P or E, such as 512M, or 'max'";
@@ -269,8 +276,8 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 		return error_reset(inv, pool, r);
 	switch (-error) {
 	case EACCES:
-		return error_line(STATUS_ERROR, "%s: '%s' cannot be written; it can only be read",
-			path, file);
+	case EPERM:
+		return denied_to_set(inv, path, file, error);
 	case EINVAL:
 		if (probe_pool(inv, path) == -EINVAL)
 			return error_bad_path(path, error);
@@ -291,11 +298,35 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 	}
 }
 
+int error_attach(const struct invocation *inv, const char *path, int error)
+{
+	switch (-error) {
+	case EACCES:
+		return denied_by_mode(inv, path, "attach to it", path);
+	case EDQUOT:
+		return error_line(STATUS_ERROR,
+			"%s: %s has as many attachments as one user may have; end some, or ask "
+			"root "
+			"to raise max_attachments_per_uid in tallyd.conf",
+			path, owner_name_own((char[OWNER_TEXT_MAX]){0}));
+	default:
+		return error_get(inv, path, NULL, error);
+	}
+}
+
 int error_create(const struct invocation *inv, const char *path, int error)
 {
 	_cleanup_(freep) char *parent = NULL;
 
 	switch (-error) {
+	case EACCES:
+		return denied_from_above(inv, path, "make it", error);
+	case EDQUOT:
+		return error_line(STATUS_ERROR,
+			"%s: %s has made as many pools as one user may; remove some, or ask root "
+			"to "
+			"raise max_pools_per_uid in tallyd.conf",
+			path, owner_name_own((char[OWNER_TEXT_MAX]){0}));
 	case EEXIST:
 		return error_line(STATUS_ERROR,
 			"%s: the pool is there already; change it with 'tallyctl set %s "
@@ -357,6 +388,9 @@ int error_remove(const struct invocation *inv, const char *path, int error)
 		return error_busy(inv, path);
 	case ENOENT:
 		return error_unknown_pool(path);
+	case EACCES:
+	case EPERM:
+		return denied_from_above(inv, path, "remove it", error);
 	default:
 		return error_get(inv, path, NULL, error);
 	}

@@ -21,8 +21,9 @@ int error_line(int status, const char *format, ...) __attribute__((format(printf
 /* Of tally_open_with(). */
 int error_open(const char *address, int error);
 
-/* Of tally_get() and tally_attach() (file NULL: the pool alone). */
+/* Of tally_get() (file NULL: of looking at the pool). */
 int error_get(const struct invocation *inv, const char *path, const char *file, int error);
+int error_attach(const struct invocation *inv, const char *path, int error);
 
 /* Of tally_set(). */
 int error_set(const struct invocation *inv, const char *path, const char *file, const char *value,

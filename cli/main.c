@@ -108,6 +108,8 @@ static const struct command commands[] = {
 		change_drain},
 	{"flush", "POOL", "bring the figures of the subtree up to date now", NULL, 1, 1, 0, false,
 		change_flush},
+	{"evict", "PID", "end the sessions of a process; what they hold goes back", NULL, 1, 1, 0,
+		false, change_evict},
 	{"reload", "[--reset POOL]", "read the configuration again and say what changed",
 		"  --reset POOL drop the values that were set for POOL at run time\n", 0, 0,
 		BIT(OPTION_RESET), false, change_reload},

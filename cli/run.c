@@ -212,7 +212,7 @@ static int charge(const struct invocation *inv, struct request *q)
 
 		r = tally_attach(inv->tally, c->path, 0, &c->pool);
 		if (r < 0)
-			return error_get(inv, c->path, NULL, r);
+			return error_attach(inv, c->path, r);
 	}
 	if (inv->item) {
 		r = tally_item_lookup(inv->tally, inv->item, &item);

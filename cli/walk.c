@@ -7,6 +7,7 @@
 
 #include <errno.h>
 
+#include "denied.h"
 #include "text.h"
 #include "walk.h"
 
@@ -15,6 +16,7 @@ struct walk {
 	uint64_t depth;
 	walk_fn fn;
 	void *userdata;
+	size_t *n_left_out;
 };
 
 static int visit(const struct walk *w, const char *path, size_t level)
@@ -24,6 +26,10 @@ static int visit(const struct walk *w, const char *path, size_t level)
 	int r;
 
 	r = w->fn(w->inv, path, level, w->userdata);
+	if (r == -EACCES && level > 0) {
+		++*w->n_left_out;
+		return 0;
+	}
 	if (r < 0 || level >= w->depth)
 		return r;
 	r = tally_get(w->inv->tally, path, "pool.children", TALLY_CACHED, &children);
@@ -43,7 +49,15 @@ static int visit(const struct walk *w, const char *path, size_t level)
 int walk_pools(
 	const struct invocation *inv, const char *path, uint64_t depth, walk_fn fn, void *userdata)
 {
-	const struct walk w = {.inv = inv, .depth = depth, .fn = fn, .userdata = userdata};
+	size_t n_left_out = 0;
+	const struct walk w = {.inv = inv,
+		.depth = depth,
+		.fn = fn,
+		.userdata = userdata,
+		.n_left_out = &n_left_out};
+	int r = visit(&w, path, 0);
 
-	return visit(&w, path, 0);
+	if (r == 0)
+		denied_left_out(path, n_left_out);
+	return r;
 }

@@ -3,7 +3,8 @@
 
 /*
  * Going through a subtree pool by pool, while others change it: a pool that vanishes between two
- * questions is left out, with all below it, and is no error.
+ * questions is left out, with all below it, and is no error. So is one that this user may not read; how
+ * many those are is told.
  */
 
 #include <stdint.h>

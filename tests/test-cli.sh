@@ -318,26 +318,116 @@ test_default_address() {
 	report $? "$reached"
 }
 
-test_other_user() {
-	local text="another user is told who is let in"
-	local other=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+# other UID ARGUMENT ...: as another user.
+other() {
+	local uid=$1
+
+	shift
+	last=("uid $uid" "$@")
+	setpriv --reuid "$uid" --regid "$uid" --clear-groups "$TALLYCTL" --socket "$socket" "$@" \
+		>"$work/out" 2>"$work/err"
+	status=$?
+}
+
+# other_works TEXT UID ARGUMENT ...
+other_works() {
+	local text=$1
+
+	shift
+	other "$@"
+	[ $status -eq 0 ] && [ ! -s "$work/err" ]
+	report $? "$text"
+}
+
+# other_fails REGEX TEXT UID ARGUMENT ...: status 1, one line that matches.
+other_fails() {
+	local regex=$1 text=$2
+
+	shift 2
+	other "$@"
+	[ $status -eq 1 ] && [ ! -s "$work/out" ] && told_one_line && grep -Eq -- "$regex" "$work/err"
+	report $? "$text"
+}
+
+test_other_users() {
+	local text="other users are let in, and told whom to ask" pid
+	local no='root or a member of admin_group'
 
 	if [ "$(id -u)" -ne 0 ] || ! command -v setpriv >/dev/null; then
 		skip "$text" "needs root and setpriv"
 		return
 	fi
 	chmod 711 "$work"
-	if ! "${other[@]}" "$TALLYCTL" --version >/dev/null 2>&1 ||
-		! "${other[@]}" test -w "$socket"; then
+	if ! setpriv --reuid 60001 --regid 60001 --clear-groups "$TALLYCTL" --version >/dev/null 2>&1 ||
+		! setpriv --reuid 60001 --regid 60001 --clear-groups test -w "$socket"; then
 		skip "$text" "another user cannot reach the program or the socket"
 		return
 	fi
-	last=("${other[@]}" status)
-	"${other[@]}" "$TALLYCTL" --socket "$socket" status >"$work/out" 2>"$work/err"
-	status=$?
-	[ $status -eq 1 ] && told_one_line &&
-		grep -q 'lets in only root and the user that it runs as; run' "$work/err"
-	report $? "$text"
+	works "a pool for another user" create /team pool.owner=60001:60001
+	prints "whose it is now" 60001:60001 get /team pool.owner
+	works "names of users are numbers by then" set /team pool.owner=root:root
+	prints "and are shown so" 0:0 get /team pool.owner
+	fails 1 "/team: there is no user 'no-such-user'" "an unknown user" \
+		set /team pool.owner=no-such-user:root
+	fails 1 "/team: there is no group 'no-such-group'" "an unknown group" \
+		set /team pool.owner=root:no-such-group
+	fails 1 "'root' is no value of pool.owner; give USER:GROUP" "half an owner" \
+		set /team pool.owner=root
+	fails 1 "'0999' is no value of pool.mode; give octal" "no mode" set /team pool.mode=0999
+	works "numbers" set /team pool.owner=60001:60001
+	other_works "its owner makes pools below it" 60001 create /team/a memory.max=1M
+	other_works "and sees the whole" 60001 tree
+	other_fails "^tallyctl: /team: uid 60001 may not set memory.max: only the owner of a pool above it may, not its own; ask root \(uid 0\), who owns /, $no\$" \
+		"the own limit" 60001 set /team memory.max=1M
+	other_fails "^tallyctl: /team: uid 60001 may not remove it: only the owner of a pool above" \
+		"the own pool" 60001 remove /team
+	other_fails "^tallyctl: /team/a: uid 60002 may not set memory.max: the mode of /team, 0754, does not allow it; ask uid 60001, who owns /team, $no\$" \
+		"somebody else's limit" 60002 set /team/a memory.max=1G
+	other_fails "^tallyctl: /team/b: uid 60002 may not make it: the mode of /team, 0754, does not allow" \
+		"a pool in somebody else's" 60002 create /team/b
+	other_fails "^tallyctl: /x: uid 60002 may not make it: the mode of /, 0754, does not .* root \(uid 0\)" \
+		"a pool at the top" 60002 create /x
+	other_fails "^tallyctl: /team: uid 60002 may not attach to it: the mode of /team, 0754, does" \
+		"attaching" 60002 run /team 1K -- true
+	other_fails "^tallyctl: /team: uid 60002 may not set pool.drain: the mode of /team, 0754" \
+		"draining" 60002 drain /team
+	other_works "flushing is reading" 60002 flush /team
+	other_fails "^tallyctl: reload: uid 60001 may not do that: only root and members of admin_group" \
+		"reloading" 60001 reload
+	other_fails "^tallyctl: /team/a: uid 60001 may not set pool.owner: only root and members of admin" \
+		"giving away" 60001 set /team/a pool.owner=60002:60002
+	other_fails "'memory.stat' cannot be written; it can only be read" "what nobody writes" \
+		60001 set /team/a memory.stat=1
+	other_works "the owner above closes a pool" 60001 set /team/a pool.mode=0700
+	other_fails "^tallyctl: /team/a: uid 60002 may not read it: the mode of /team/a, 0700" \
+		"reading it" 60002 get /team/a memory.stat
+	other 60002 tree
+	[ $status -eq 0 ] && told_one_line && grep -q '[ -]team ' "$work/out" && ! grep -q ' 1M ' "$work/out" &&
+		grep -q '^tallyctl: /: 1 pool below it is left out: their modes do not let uid 60002' "$work/err"
+	report $? "a tree says what it leaves out"
+	other_works "a place of one's own" 60002 create /users/60002/x
+	other_fails "/users/60001: uid 60002 may not make it: the mode of /users, 0754" \
+		"somebody else's" 60002 create /users/60001
+
+	setpriv --reuid 60001 --regid 60001 --clear-groups "$TALLYCTL" --socket "$socket" \
+		run /team 1K -- sleep 600 &
+	pid=$!
+	holders+=("$pid")
+	for _ in $(seq 600); do
+		ctl get /team cgroup.procs
+		[ "$(cat "$work/out")" = "$pid" ] && break
+		sleep 0.1
+	done
+	other_fails "^tallyctl: uid 60002 may not evict process $pid: .* ask root or a member" \
+		"evicting" 60002 evict "$pid"
+	works "root does" evict "$pid"
+	prints "and nobody is left" "" get /team cgroup.procs
+	fails 1 "no client of tallyd has process id $pid" "evicting nobody" evict "$pid"
+	fails 2 "evict: PID wants the number of a process, not 'x'" "no process id" evict x
+	kill "$pid"
+	wait "$pid" 2>/dev/null
+	works "all of it goes" remove --recursive /team
+	works "and that" remove --recursive /users
 }
 
 test_reaching() {
@@ -359,7 +449,7 @@ test_reaching() {
 	fails 1 "no tallyd at unix:$work/none;" "the prefix is shown once" \
 		--socket "unix:$work/none" status
 	test_default_address
-	test_other_user
+	test_other_users
 	fails 1 "is no address" "--socket is too long" --socket "$long" status
 	fails 1 "no tallyd at" "--socket behind the command" status --socket "$work/none"
 	last=(status)
