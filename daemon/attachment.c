@@ -220,8 +220,28 @@ static void leave_pool(struct attachment *a)
 	a->place = place_unref(a->place);
 	pool_remove_member(p, &a->member);
 	a->pool = NULL;
+	a->removed_from = pool_unref(a->removed_from);
 	removal_sweep(a->session->manager, p);
 	pool_unref(p);
+}
+
+/* Whatever lies idle goes back at once; what lies in slots, by a drain. */
+void attachment_move(struct pool_member *m, struct pool *to, void *userdata)
+{
+	struct attachment *a = attachment_of(m);
+	struct key *k;
+
+	(void)userdata;
+	/* Its place is that of the first pool, and keeps that. */
+	if (a->removed_from)
+		pool_unref(a->pool);
+	else
+		a->removed_from = a->pool;
+	a->pool = pool_ref(to);
+	TAILQ_FOREACH (k, &a->keys, entry) {
+		row_remove(k);
+		row_take_reserve(k, 0);
+	}
 }
 
 static bool has_intent(const struct attachment *a)
@@ -312,7 +332,7 @@ void attachment_trim_reserves(struct attachment *a)
 		return;
 	TAILQ_FOREACH (k, &a->keys, entry) {
 		struct segment_key *words = key_words(k);
-		uint64_t batch = key_batch(k);
+		uint64_t batch = a->removed_from ? 0 : key_batch(k);
 
 		/* The bell first: who puts more there from now on rings again. */
 		atomic_store(&words->ring, 0);

@@ -24,6 +24,9 @@ struct attachment {
 	struct pool_member member;
 	struct session *session;
 	struct pool *pool;
+	/* The pool that it was attached to, which was removed: it answers -ENODEV, and what it has is
+	 * `pool`'s, a parent's. NULL: no. */
+	struct pool *removed_from;
 	struct rstat_place *place; /* NULL: there was no room */
 	struct throttle_delay delay;
 	uint64_t number;
@@ -59,6 +62,9 @@ int attachment_key(struct attachment *a, uint32_t item, struct key **ret_key, ui
 void attachment_detach(struct attachment *a, const struct wire_detach *m);
 /* The detaches that waited for intents which are now closed. */
 void attachment_finish_detaches(struct session *s);
+
+/* Its pool has been removed by force, and its member is `to`'s now: for pool_remove_by_force(). */
+void attachment_move(struct pool_member *m, struct pool *to, void *userdata);
 
 /* No handle names a detached attachment any more. */
 void attachment_forget(struct attachment *a);

@@ -50,7 +50,7 @@ int callback_set(struct attachment *a, bool on)
 {
 	struct callback *c;
 
-	if (a->state != ATTACHMENT_LIVE)
+	if (a->state != ATTACHMENT_LIVE || a->removed_from)
 		return -ENODEV;
 	if (!on) {
 		callback_end(a);

@@ -21,7 +21,7 @@ struct drain_wait {
 	TAILQ_ENTRY(drain_wait) entry;
 	struct drain *drain;
 	struct itemlimit_place at;
-	bool stale;       /* only keys at rest */
+	enum drain_scope scope;
 	unsigned pauses;  /* for credit that was on its way */
 	drain_done_fn fn; /* NULL: cancelled */
 	void *userdata;
@@ -40,7 +40,7 @@ struct drain {
 	unsigned handles;
 	struct wait_list active;   /* for the running one */
 	struct itemlimit_place at; /* of the running one; pool NULL: none runs */
-	bool stale;                /* the running one is of keys at rest only */
+	enum drain_scope scope;    /* of the running one */
 	bool in_flight;            /* it has met answers that nobody has accepted yet */
 	unsigned rounds;
 	uint64_t now;   /* of the running round */
@@ -65,7 +65,7 @@ static void finish(struct drain *d)
 	struct wait_list done = TAILQ_HEAD_INITIALIZER(done);
 	struct drain_wait *w;
 	uint64_t bytes = d->bytes;
-	bool in_flight = d->in_flight && !d->stale;
+	bool in_flight = d->in_flight && d->scope != DRAIN_STALE;
 
 	d->manager->stats.drains++;
 	d->manager->stats.drained_bytes += bytes;
@@ -99,7 +99,27 @@ static void on_pause_over(uv_timer_t *t)
 
 static bool is_wanted(const struct drain *d, const struct key *k)
 {
-	return (d->at.item == 0 || k->item == d->at.item) && (!d->stale || k->stale);
+	return (d->at.item == 0 || k->item == d->at.item) &&
+		(d->scope != DRAIN_STALE || k->stale) &&
+		(d->scope != DRAIN_REMOVED || k->attachment->removed_from);
+}
+
+static bool is_in_scope(const struct drain *d, const struct pool *p)
+{
+	return d->scope == DRAIN_COUNTED ? pool_counts_in(p, d->at.pool)
+					 : pool_is_below(p, d->at.pool);
+}
+
+static struct pool *next_pool(const struct drain *d, struct pool *p)
+{
+	switch (d->scope) {
+	case DRAIN_COUNTED:
+		return pool_next_counted(p, d->at.pool);
+	case DRAIN_REMOVED:
+		return NULL;
+	default:
+		return pool_next_preorder(p, d->at.pool);
+	}
 }
 
 /* A slot of a key of the subtree that may be drained now. */
@@ -108,11 +128,12 @@ static struct key *find_key(struct drain *d, struct session *s, word w)
 	uint32_t number = word_key(w);
 	struct key *k;
 
-	if (word_bytes(w) == 0 || number > s->segment.n_keys)
+	/* Of a removed pool a slot with nothing in it is to be nobody's: an uncharge would fill it. */
+	if ((word_bytes(w) == 0 && d->scope != DRAIN_REMOVED) || number > s->segment.n_keys)
 		return NULL;
 	k = s->keys[number];
 	if (!k || !is_wanted(d, k) || k->attachment->state != ATTACHMENT_LIVE ||
-		!row_is_settled(k) || !pool_is_below(k->attachment->pool, d->at.pool))
+		!row_is_settled(k) || !is_in_scope(d, k->attachment->pool))
 		return NULL;
 	return k;
 }
@@ -131,7 +152,7 @@ static void add_slot(
 		return;
 	row_intend_slot(k, cpu, i, w);
 	s->in_drainer++;
-	dw->op = DRAINER_TAKE;
+	dw->op = k->attachment->removed_from ? DRAINER_EXPEL : DRAINER_TAKE;
 	dw->area = &s->stocks;
 	dw->slot = slot;
 	dw->cpu = cpu;
@@ -206,7 +227,7 @@ static void next_round(struct drain *d)
 
 	d->now = manager_now();
 	if (d->rounds++ < d->manager->n_cpus + 2)
-		for (p = d->at.pool; p; p = pool_next_preorder(p, d->at.pool))
+		for (p = d->at.pool; p; p = next_pool(d, p))
 			TAILQ_FOREACH (m, &p->members, entry) {
 				take_reserves(d, attachment_of(m));
 				add_session(d, attachment_of(m)->session, round);
@@ -226,14 +247,14 @@ static void on_begin(uv_idle_t *idle)
 	if (d->at.pool || !w)
 		return;
 	d->at = (struct itemlimit_place){pool_ref(w->at.pool), w->at.item};
-	d->stale = w->stale;
+	d->scope = w->scope;
 	d->rounds = 0;
 	d->bytes = 0;
 	d->in_flight = false;
 	memset(d->unreachable, 0, d->manager->n_cpus * sizeof(*d->unreachable));
 	for (; w; w = next) {
 		next = TAILQ_NEXT(w, entry);
-		if (!itemlimit_is_same(w->at, d->at) || w->stale != d->stale)
+		if (!itemlimit_is_same(w->at, d->at) || w->scope != d->scope)
 			continue;
 		TAILQ_REMOVE(&d->waiting, w, entry);
 		TAILQ_INSERT_TAIL(&d->active, w, entry);
@@ -297,15 +318,15 @@ struct drain *drain_free(struct drain *d)
 	return NULL;
 }
 
-static int start(struct drain *d, struct itemlimit_place at, bool stale, drain_done_fn fn,
-	void *userdata, struct drain_wait **ret)
+int drain_start_scope(struct drain *d, struct itemlimit_place at, enum drain_scope scope,
+	drain_done_fn fn, void *userdata, struct drain_wait **ret)
 {
 	struct drain_wait *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return -ENOMEM;
 	*w = (struct drain_wait){
-		.drain = d, .at = at, .stale = stale, .fn = fn, .userdata = userdata};
+		.drain = d, .at = at, .scope = scope, .fn = fn, .userdata = userdata};
 	pool_ref(at.pool);
 	TAILQ_INSERT_TAIL(&d->waiting, w, entry);
 	if (!d->at.pool)
@@ -317,14 +338,14 @@ static int start(struct drain *d, struct itemlimit_place at, bool stale, drain_d
 int drain_start(struct drain *d, struct itemlimit_place at, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret)
 {
-	return start(d, at, false, fn, userdata, ret);
+	return drain_start_scope(d, at, DRAIN_COUNTED, fn, userdata, ret);
 }
 
 int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret)
 {
 	struct itemlimit_place root = {d->manager->tree->root, 0};
 
-	return start(d, root, true, fn, userdata, ret);
+	return drain_start_scope(d, root, DRAIN_STALE, fn, userdata, ret);
 }
 
 struct drain_wait *drain_cancel(struct drain_wait *w)

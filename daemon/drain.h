@@ -17,6 +17,14 @@ struct drain_wait;
 /* Bytes that went back to the counters. Called in the loop, never from within drain_start(). */
 typedef void (*drain_done_fn)(void *userdata, uint64_t bytes);
 
+/* Which keys of a subtree. */
+enum drain_scope {
+	DRAIN_COUNTED, /* those whose credit counts at the pool: not of standalone pools below it */
+	DRAIN_ALL,
+	DRAIN_STALE,   /* that decay.c has found at rest */
+	DRAIN_REMOVED, /* of the pool's own members, those whose pool was removed by force */
+};
+
 int drain_new(struct manager *m, struct drain **ret);
 /* After all sessions have ended. Returns NULL. */
 struct drain *drain_free(struct drain *d);
@@ -27,6 +35,8 @@ struct drain *drain_free(struct drain *d);
  */
 int drain_start(struct drain *d, struct itemlimit_place at, drain_done_fn fn, void *userdata,
 	struct drain_wait **ret);
+int drain_start_scope(struct drain *d, struct itemlimit_place at, enum drain_scope scope,
+	drain_done_fn fn, void *userdata, struct drain_wait **ret);
 /* The same for the keys, wherever they are, that decay.c has found at rest. */
 int drain_stale(struct drain *d, drain_done_fn fn, void *userdata, struct drain_wait **ret);
 /* fn will not be called. NULL is fine. Returns NULL. */

@@ -47,9 +47,14 @@ static int go_to(uint32_t cpu)
 
 static int change(const struct drainer_word *w)
 {
-	return w->op == DRAINER_TAKE
-		? stock_take(w->area, w->slot, w->cpu, w->key, w->bytes, w->parity)
-		: stock_clear(w->area, w->slot, w->cpu, w->key);
+	switch (w->op) {
+	case DRAINER_TAKE:
+		return stock_take(w->area, w->slot, w->cpu, w->key, w->bytes, w->parity);
+	case DRAINER_EXPEL:
+		return stock_expel(w->area, w->slot, w->cpu, w->key, w->bytes, w->parity);
+	default:
+		return stock_clear(w->area, w->slot, w->cpu, w->key);
+	}
 }
 
 /* It may be moved away between its arrival and the change: then it goes there again. */

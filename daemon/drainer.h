@@ -22,6 +22,7 @@
 
 enum drainer_op {
 	DRAINER_TAKE,  /* exactly `bytes` of the key, if the parity is as recorded */
+	DRAINER_EXPEL, /* the same; the key has no slot there any more when nothing is left in it */
 	DRAINER_CLEAR, /* whatever lies there, if it is the key's */
 };
 
@@ -33,7 +34,7 @@ struct drainer_word {
 	uint32_t key;
 	uint64_t bytes;
 	uint32_t parity;
-	bool done;        /* out: the word was changed (TAKE), is free of the key (CLEAR) */
+	bool done;        /* out: the word was changed (TAKE, EXPEL), is free of the key (CLEAR) */
 	bool unreachable; /* out: its CPU is none that the drainer may run on */
 	void *userdata;
 };

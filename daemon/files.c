@@ -14,6 +14,7 @@
 #include "evict.h"
 #include "export.h"
 #include "flush.h"
+#include "owed.h"
 #include "owner.h"
 #include "packet.h"
 #include "queue.h"
@@ -173,50 +174,28 @@ static int write_mode(struct session *s, uint64_t cookie, struct pool *p, const 
 	return change_access(s, cookie, p, owner_set_mode(p, value));
 }
 
-/* Nobody needs as many at a time, and each takes memory and a drain. */
-#define OWED_MAX 64
-
-/* An answer that is owed when a drain is done; the session may be gone by then. */
-struct owed {
-	struct manager *manager;
-	uint64_t session, cookie;
-};
-
 static void on_drained(void *userdata, uint64_t bytes)
 {
 	struct owed *o = userdata;
-	struct session *s;
 
 	(void)bytes;
 	queue_kick(o->manager);
-	TAILQ_FOREACH (s, &o->manager->sessions, entry)
-		if (s->number == o->session) {
-			s->n_owed--;
-			packet_send_done(s, o->cookie, 0);
-			break;
-		}
-	free(o);
+	owed_done(o, 0);
 }
 
 static int write_drain(struct session *s, uint64_t cookie, struct pool *p, const char *value)
 {
-	struct owed *o = malloc(sizeof(*o));
+	struct itemlimit_place at = {p, 0};
 	struct drain_wait *wait;
-	int r;
+	struct owed *o;
+	int r = owed_new(s, cookie, &o);
 
 	(void)value;
-	if (!o)
-		return -ENOMEM;
-	if (s->n_owed == OWED_MAX) {
-		free(o);
-		return -EAGAIN;
-	}
-	*o = (struct owed){.manager = s->manager, .session = s->number, .cookie = cookie};
-	r = drain_start(s->manager->drain, (struct itemlimit_place){p, 0}, on_drained, o, &wait);
 	if (r < 0)
-		free(o);
-	else
-		s->n_owed++;
+		return r;
+	r = drain_start_scope(s->manager->drain, at, DRAIN_ALL, on_drained, o, &wait);
+	if (r < 0)
+		owed_free(o);
 	return r;
 }
 

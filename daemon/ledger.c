@@ -55,7 +55,7 @@ static uint64_t look_back(int fd)
 		return 0;
 	for (off_t at = HEADER_BYTES; (n = pread(fd, rows, CHUNK_BYTES, at)) > 0; at += n)
 		for (size_t i = 0; i < (size_t)n / sizeof(*rows); i++)
-			live += ledger_read(&rows[i])->state == LEDGER_LIVE;
+			live += ledger_is_live(ledger_read(&rows[i]));
 	return live;
 }
 

@@ -24,6 +24,7 @@
 enum ledger_state {
 	LEDGER_FREE,
 	LEDGER_LIVE,
+	LEDGER_REMOVED, /* live, but its pool was removed and it is the parent's: it only gives back */
 	LEDGER_DYING, /* given back; the key may still stand in words and registers */
 };
 
@@ -86,6 +87,12 @@ int ledger_take(struct ledger *l, struct ledger_row **ret);
 struct ledger_row *ledger_free(struct ledger *l, struct ledger_row *row);
 
 uint64_t ledger_used(const struct ledger *l); /* rows taken */
+
+/* Whether something may be granted by it. */
+static inline bool ledger_is_live(const struct ledger_copy *c)
+{
+	return c->state == LEDGER_LIVE || c->state == LEDGER_REMOVED;
+}
 
 /* What counts now. */
 static inline const struct ledger_copy *ledger_read(const struct ledger_row *row)

@@ -166,7 +166,7 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 	(void)strings;
 	if (m->key.flags & ~WIRE_KEY_STAT)
 		return false;
-	if (!a || a->state != ATTACHMENT_LIVE)
+	if (!a || a->state != ATTACHMENT_LIVE || a->removed_from)
 		r = -ENODEV;
 	else if (!item_may_have_key(&s->manager->items, m->key.item, m->key.flags & WIRE_KEY_STAT))
 		r = -EINVAL;
@@ -319,12 +319,16 @@ static bool on_remove(struct session *s, const union message_buffer *m, const ch
 	struct pool *p;
 	int r;
 
-	if (m->remove.flags != 0)
+	if (m->remove.flags & ~WIRE_REMOVE_FORCE)
 		return false;
 	r = pool_find(s->manager->tree, strings[0], &p);
 	if (r == 0)
 		r = access_check(s, p, ACCESS_REMOVE);
-	if (r == 0)
+	if (r == 0 && (m->remove.flags & WIRE_REMOVE_FORCE)) {
+		r = removal_by_force(s, m->h.cookie, p);
+		if (r == 0)
+			return true;
+	} else if (r == 0)
 		r = removal_run(s->manager, p);
 	packet_send_done(s, m->h.cookie, r);
 	return true;

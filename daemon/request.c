@@ -180,7 +180,7 @@ void request_ahead(struct session *s, const struct wire_ahead *m)
 	struct key *k = key_find(s, m->key, m->attachment);
 	uint64_t room, extra;
 
-	if (!k || is_event(k) || !row_is_settled(k))
+	if (!k || k->attachment->removed_from || is_event(k) || !row_is_settled(k))
 		return;
 	room = WORD_BYTES_MAX - ledger_read(k->row)->granted;
 	extra = extra_for(k, 0, room);
@@ -268,12 +268,18 @@ static void on_drained(void *userdata, uint64_t bytes)
 	decide(r, bytes > 0);
 }
 
+/* The error of one that is answered without having been decided, or once more. */
+static int without(const struct key *k)
+{
+	return k->attachment->removed_from ? -ENODEV : -ENOMEM;
+}
+
 /* The same request once more: the same answer. */
 static void answer_again(struct key *k, unsigned lane, uint64_t seq, uint64_t last)
 {
 	uint64_t amount = last == LEDGER_DEPOSITED ? 0 : last;
 
-	send_answer(k, lane, seq, amount, last > 0 ? 0 : -ENOMEM, 0, 0);
+	send_answer(k, lane, seq, amount, last > 0 ? 0 : without(k), 0, 0);
 }
 
 bool request_handle(struct session *s, const struct wire_charge *m)
@@ -302,10 +308,10 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 	if (k->request[m->lane])
 		return k->request[m->lane]->seq == m->seq;
 
-	r = calloc(1, sizeof(*r));
+	r = k->attachment->removed_from ? NULL : calloc(1, sizeof(*r));
 	if (!r) {
 		row_answer(k, m->lane, m->seq, 0);
-		send_answer(k, m->lane, m->seq, 0, -ENOMEM, 0, 0);
+		send_answer(k, m->lane, m->seq, 0, without(k), 0, 0);
 		return true;
 	}
 	*r = (struct request){.key = k,
@@ -334,6 +340,23 @@ void request_drop_key(struct key *k)
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 		if (k->request[lane])
 			free_request(k->request[lane]);
+}
+
+void request_end(struct attachment *a, int status)
+{
+	struct key *k;
+
+	TAILQ_FOREACH (k, &a->keys, entry)
+		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
+			struct request *r = k->request[lane];
+			uint64_t seq = r ? r->seq : 0;
+
+			if (!r)
+				continue;
+			row_answer(k, lane, seq, 0);
+			free_request(r);
+			send_answer(k, lane, seq, 0, status, 0, 0);
+		}
 }
 
 void request_drop_session(struct session *s)

@@ -47,5 +47,8 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status);
 void request_drop_key(struct key *k);
 void request_drop_session(struct session *s);
 
+/* Answers all requests of an attachment with that error. */
+void request_end(struct attachment *a, int status);
+
 /* How many requests of the attachment are not answered yet. */
 unsigned request_count(const struct attachment *a);

@@ -32,7 +32,8 @@ static void publish(const struct key *k)
 	atomic_store_explicit(
 		&f->folded, c->previous_force + c->previous_debt, memory_order_relaxed);
 	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
-	atomic_store_explicit(&f->batch, (uint32_t)key_batch(k), memory_order_relaxed);
+	atomic_store_explicit(&f->batch, c->state == LEDGER_LIVE ? (uint32_t)key_batch(k) : 0,
+		memory_order_relaxed);
 	atomic_store_explicit(
 		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
 	atomic_store_explicit(&f->change, change_of(c), memory_order_relaxed);
@@ -153,7 +154,7 @@ bool row_is_settled(const struct key *k)
 {
 	const struct ledger_copy *c = ledger_read(k->row);
 
-	return c->state == LEDGER_LIVE && c->intent == LEDGER_NO_INTENT;
+	return ledger_is_live(c) && c->intent == LEDGER_NO_INTENT;
 }
 
 static void intend(struct key *k, enum ledger_word which, uint32_t cpu, uint32_t slot, word w)
@@ -222,6 +223,16 @@ void row_give_back(struct key *k, enum ledger_state state)
 	c->state = state;
 	flip(k);
 	key_uncharge(k, granted);
+}
+
+void row_remove(struct key *k)
+{
+	struct ledger_copy *c = ledger_edit(k->row);
+
+	rstat_key_move(&k->stat, k->attachment->pool);
+	c->pool = k->attachment->pool->id;
+	c->state = LEDGER_REMOVED;
+	flip(k);
 }
 
 /* What the answer of a lane brings, if nobody has accepted it yet. */

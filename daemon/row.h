@@ -31,6 +31,10 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
 /* What was charged by force or as debt since the last look. */
 void row_fold(struct key *k);
 
+/* Its pool has been removed, and it is the attachment's present one's: what was granted stays, and nothing
+ * more is. */
+void row_remove(struct key *k);
+
 /* For rstat.h: what was granted, and how much of it is in answers that nobody has accepted yet. */
 void row_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_unaccepted);
 

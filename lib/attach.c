@@ -198,6 +198,17 @@ void client_free_pool(struct tally_pool *p)
 	free(p);
 }
 
+bool client_is_lost(struct tally_pool *p)
+{
+	const struct client_key *k = atomic_load_explicit(&p->items[0].known, memory_order_acquire);
+
+	if (!k || !key_is_lost(k))
+		return false;
+	for (unsigned item = 0; item <= ITEM_MAX; item++)
+		atomic_store(&p->key[item], WORD_KEY_VOID);
+	return true;
+}
+
 /* Takes the handle's keys away for good, and closes them; returns what lay in their reserves. */
 static uint64_t void_keys(struct tally_pool *p)
 {
@@ -208,16 +219,16 @@ static uint64_t void_keys(struct tally_pool *p)
 	atomic_store(&p->detached, true);
 	tdelete(&p->attachment, &t->pools, by_attachment);
 	for (unsigned item = 0; item <= ITEM_MAX; item++) {
-		uint32_t number = atomic_exchange(&p->key[item], WORD_KEY_VOID);
-		struct client_key *moved = atomic_exchange(&p->stat[item], NULL);
+		struct client_key *moved = atomic_exchange(&p->stat[item], NULL), *known;
 
 		/* In this order: a charge by force that finds it unknown may rest on it that no
 		 * uncharge finds the word. */
-		atomic_store(&p->items[item].known, NULL);
+		atomic_store(&p->key[item], WORD_KEY_VOID);
+		known = atomic_exchange(&p->items[item].known, NULL);
 
 		/* Of a gauge both are the same. */
-		if (number != WORD_KEY_VOID)
-			dropped += key_close(client_key(t, number));
+		if (known)
+			dropped += key_close(known);
 		else if (moved)
 			dropped += key_close(moved);
 	}

@@ -30,7 +30,7 @@ static int check_charge(struct tally_pool *p, uint64_t bytes)
 
 	if (r < 0)
 		return r;
-	if (atomic_load(&p->detached))
+	if (atomic_load(&p->detached) || client_is_lost(p))
 		return -ENODEV;
 	return bytes > TALLY_BYTES_MAX ? -EINVAL : 0;
 }
@@ -60,7 +60,8 @@ static bool charge_reserve(const struct tally_pool *p, tally_item item, uint64_t
 {
 	struct client_key *k = atomic_load_explicit(&p->items[item].known, memory_order_acquire);
 
-	return k && is_open(p) && bytes > 0 && bytes <= TALLY_BYTES_MAX && key_take(k, bytes);
+	return k && is_open(p) && !key_is_lost(k) && bytes > 0 && bytes <= TALLY_BYTES_MAX &&
+		key_take(k, bytes);
 }
 
 static __attribute__((noinline)) int charge_by_daemon(
@@ -134,6 +135,7 @@ static __attribute__((noinline)) void uncharge_slow(
 	if (bytes == 0 || bytes > TALLY_BYTES_MAX || !is_open(p))
 		return;
 	force_uncharge(p, item, bytes);
+	client_is_lost(p);
 }
 
 /* It cannot say that nothing was charged, so it does not ask whether the handle is detached or the

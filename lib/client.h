@@ -142,6 +142,9 @@ void client_forget(struct tally_pool *p);
 void client_free_pool(struct tally_pool *p);
 /* The handle of that number, with a reference; NULL: there is none, or it is detached. */
 struct tally_pool *client_ref_pool(struct tally *t, uint64_t attachment);
+/* Whether its pool was removed by force. Then, from the first time that this is asked, no charge finds
+ * credit any more; uncharges find the keys still. Async-signal-safe. */
+bool client_is_lost(struct tally_pool *p);
 /* When there are no handles any more, but for those of a forked child's parent. */
 void client_free_index(struct tally *t);
 

@@ -13,6 +13,8 @@ uint64_t credit_batch(const struct engine_key *k)
 {
 	const struct conf *c = k->attachment->engine->conf;
 
+	if (k->attachment->removed_from)
+		return 0;
 	return batch_now(&k->batch, engine_now(), c->batch, c->batch_max);
 }
 
@@ -54,7 +56,7 @@ void credit_intend(const struct engine_key *k, uint64_t change)
 static void set_granted(struct engine_key *k, uint64_t granted)
 {
 	k->granted = granted;
-	publish(k, k->attachment->number, 0);
+	publish(k, k->attachment->removed_from ? 0 : k->attachment->number, 0);
 	rstat_touch(&k->stat);
 }
 
@@ -156,6 +158,12 @@ uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave)
 		credit_intend(k, 0);
 	}
 	return 0;
+}
+
+void credit_move(struct engine_key *k)
+{
+	rstat_key_move(&k->stat, k->attachment->pool);
+	set_granted(k, k->granted);
 }
 
 void credit_give_back(struct engine_key *k)

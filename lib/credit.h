@@ -41,5 +41,9 @@ void credit_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_un
 /* Takes what lies in the key's reserve beyond `leave`. Returns the bytes that went back. */
 uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave);
 
+/* Its pool has been removed, and it is the attachment's present one's: what was granted stays, and nothing
+ * more is. */
+void credit_move(struct engine_key *k);
+
 /* All of it goes back; the key is no longer live. */
 void credit_give_back(struct engine_key *k);

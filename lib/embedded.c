@@ -170,7 +170,7 @@ static int on_key(struct embedded *e, const void *message, const char *const *st
 	(void)strings;
 	if (m->flags & ~WIRE_KEY_STAT)
 		return -EPROTO;
-	if (!a || a->state != ENGINE_LIVE)
+	if (!a || a->state != ENGINE_LIVE || a->removed_from)
 		r = -ENODEV;
 	else if (!item_may_have_key(&e->items, m->item, m->flags & WIRE_KEY_STAT))
 		r = -EINVAL;
@@ -360,18 +360,34 @@ static int on_create(struct embedded *e, const void *message, const char *const 
 	return done(e, m->h.cookie, pool_create(e->tree, strings[0], &p));
 }
 
+/* As the daemon's removal_by_force(). */
+static int remove_by_force(struct embedded *e, struct pool *p)
+{
+	struct pool_member *m;
+	int r = pool_check_force(p);
+
+	if (r < 0)
+		return r;
+	TAILQ_FOREACH (m, &p->members, entry)
+		grant_drop(container_of(m, struct engine_attachment, member));
+	pool_remove_by_force(p, engine_move, NULL);
+	idle_expel(e);
+	engine_kick(e);
+	return 0;
+}
+
 static int on_remove(struct embedded *e, const void *message, const char *const *strings)
 {
 	const struct wire_remove *m = message;
 	struct pool *p, *parent;
 	int r;
 
-	if (m->flags != 0)
+	if (m->flags & ~WIRE_REMOVE_FORCE)
 		return -EPROTO;
 	r = pool_find(e->tree, strings[0], &p);
 	if (r >= 0) {
 		parent = p->parent;
-		r = pool_remove(p);
+		r = m->flags & WIRE_REMOVE_FORCE ? remove_by_force(e, p) : pool_remove(p);
 		pool_sweep(parent, NULL, NULL);
 	}
 	return done(e, m->h.cookie, r);

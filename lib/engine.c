@@ -350,8 +350,27 @@ void engine_leave(struct engine_attachment *a)
 	a->place = place_unref(a->place);
 	pool_remove_member(p, &a->member);
 	a->pool = NULL;
+	a->removed_from = pool_unref(a->removed_from);
 	pool_sweep(p, NULL, NULL);
 	pool_unref(p);
+}
+
+void engine_move(struct pool_member *m, struct pool *to, void *userdata)
+{
+	struct engine_attachment *a = container_of(m, struct engine_attachment, member);
+	struct engine_key *k;
+
+	(void)userdata;
+	/* Its place is that of the first pool, and keeps that. */
+	if (a->removed_from)
+		pool_unref(a->pool);
+	else
+		a->removed_from = a->pool;
+	a->pool = pool_ref(to);
+	TAILQ_FOREACH (k, &a->keys, entry) {
+		credit_move(k);
+		credit_take_reserve(k, 0);
+	}
 }
 
 void engine_drop(struct engine_attachment *a)

@@ -42,6 +42,9 @@ struct engine_attachment {
 	struct pool_member member;
 	struct embedded *engine;
 	struct pool *pool; /* NULL: given back */
+	/* The pool that it was attached to, which was removed: it answers -ENODEV, and what it has is
+	 * `pool`'s, a parent's. NULL: no. */
+	struct pool *removed_from;
 	struct rstat_place *place;
 	uint64_t number;
 	enum engine_state state;
@@ -130,6 +133,8 @@ int engine_attach(struct embedded *e, uint64_t number, struct pool *pool,
 	struct engine_attachment **ret, uint32_t *ret_extent);
 /* Leaves the pool. What its keys were granted has been given back. */
 void engine_leave(struct engine_attachment *a);
+/* Its pool has been removed by force, and its member is `to`'s now: for pool_remove_by_force(). */
+void engine_move(struct pool_member *m, struct pool *to, void *userdata);
 /* Its keys are free again; the memory is too with the next attachment. */
 void engine_drop(struct engine_attachment *a);
 

@@ -416,6 +416,10 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 		.batch = queue ? 0 : next_batch(k),
 		.deadline_usec = m->deadline_usec,
 		.flags = m->flags};
+	if (k->attachment->removed_from) {
+		finish(&r, 0, -ENODEV, 0, 0);
+		return 0;
+	}
 	if (queue)
 		at = queue_above(k->attachment->pool);
 	if (!at && decide(&r, &at))
@@ -432,7 +436,7 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 
 void grant_ahead(struct engine_key *k)
 {
-	uint64_t extra = spare(k, 0, next_batch(k));
+	uint64_t extra = k->attachment->removed_from ? 0 : spare(k, 0, next_batch(k));
 
 	/* Less is not worth it; until a request brings more, it need not ask again. */
 	if (extra < k->attachment->engine->conf->batch / 2 ||

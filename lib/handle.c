@@ -207,12 +207,10 @@ _public_ int tally_remove(struct tally *t, const char *path, uint64_t flags)
 {
 	NO_CANCELLATION;
 	const char *strings[WIRE_STRINGS_MAX] = {path};
-	struct wire_remove m = {0};
+	struct wire_remove m = {.flags = flags & TALLY_FORCE ? WIRE_REMOVE_FORCE : 0};
 	int r = path_check(path);
 
-	if (flags & TALLY_FORCE)
-		return -EOPNOTSUPP;
-	if (r < 0 || flags)
+	if (r < 0 || (flags & ~(uint64_t)TALLY_FORCE))
 		return r < 0 ? r : -EINVAL;
 	return ask_done(t, WIRE_REMOVE, &m, sizeof(m), strings);
 }

@@ -72,7 +72,7 @@ static struct engine_key *find_key(struct embedded *e, word w, const struct pool
 {
 	struct engine_key *k = word_bytes(w) > 0 ? engine_key(e, word_key(w)) : NULL;
 
-	if (!k || k->attachment->state != ENGINE_LIVE || !pool_is_below(k->attachment->pool, pool))
+	if (!k || k->attachment->state != ENGINE_LIVE || !pool_counts_in(k->attachment->pool, pool))
 		return NULL;
 	return k;
 }
@@ -116,7 +116,7 @@ static uint64_t take_reserves(struct pool *root)
 	uint64_t bytes = 0;
 	struct pool *p;
 
-	for (p = root; p; p = pool_next_preorder(p, root)) {
+	for (p = root; p; p = pool_next_counted(p, root)) {
 		struct pool_member *m;
 
 		TAILQ_FOREACH (m, &p->members, entry) {
@@ -141,6 +141,51 @@ uint64_t idle_drain(struct embedded *e, struct pool *pool)
 	if (bytes > 0)
 		engine_kick(e);
 	return bytes;
+}
+
+/* The key whose credit may lie in the slot, and whose pool was removed by force; NULL: none. */
+static struct engine_key *find_removed(struct embedded *e, word w)
+{
+	struct engine_key *k = engine_key(e, word_key(w));
+
+	return k && k->attachment->state == ENGINE_LIVE && k->attachment->removed_from ? k : NULL;
+}
+
+static uint64_t count_removed(
+	struct embedded *e, unsigned cpu, percpu_word *slot, word w, const struct pool *pool)
+{
+	(void)cpu;
+	(void)slot;
+	(void)pool;
+	return find_removed(e, w) != NULL;
+}
+
+static uint64_t expel_slot(
+	struct embedded *e, unsigned cpu, percpu_word *slot, word w, const struct pool *pool)
+{
+	(void)pool;
+	for (unsigned try = 0; try < PERCPU_TRIES; try++, w = percpu_load(slot)) {
+		struct engine_key *k = find_removed(e, w);
+
+		if (!k)
+			break;
+		credit_intend(k, change_of_slot(e, cpu, slot, w));
+		if (e->segment.kind == PERCPU_RSEQ) {
+			atomic_store_explicit(
+				slot, word_make(0, 0, !word_parity(w)), memory_order_relaxed);
+			return credit_return(k, word_bytes(w));
+		}
+		if (stock_expel(&e->stocks, slot, cpu, k->number, word_bytes(w), word_parity(w)) ==
+			0)
+			return credit_return(k, word_bytes(w));
+		credit_intend(k, 0);
+	}
+	return 0;
+}
+
+void idle_expel(struct embedded *e)
+{
+	change_slots(e, count_removed, expel_slot, NULL);
 }
 
 void idle_drain_above_limit(struct embedded *e, struct pool *pool)

@@ -14,8 +14,12 @@
  * came from uncharging too much. What was charged by force is counted in first. */
 uint64_t idle_excess(struct engine_attachment *a, uint64_t dropped);
 
-/* Takes back all that lies idle in the subtree. Returns the bytes that went back. */
+/* Takes back all that lies idle and counts in the pool. Returns the bytes that went back. */
 uint64_t idle_drain(struct embedded *e, struct pool *pool);
+
+/* Takes what lies in slots of attachments whose pools were removed by force, and the slots with it: an
+ * uncharge would fill them. */
+void idle_expel(struct embedded *e);
 
 /* The same if more is granted than a limit of the pool, memory.high too: idle credit is not to be charged past it. */
 void idle_drain_above_limit(struct embedded *e, struct pool *pool);

@@ -187,7 +187,7 @@ void key_put(struct client_key *k, uint64_t bytes)
 	uint32_t cpu;
 	enum stock_room room = stock_room(&k->tally->live->stocks, k->number, &cpu);
 
-	if (room == STOCK_FULL)
+	if (room == STOCK_FULL || key_is_lost(k))
 		put_reserve(k, bytes, cpu);
 	else
 		put(k, bytes, adapt_marks(k->tally, bytes), room == STOCK_EVICT);

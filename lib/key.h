@@ -62,6 +62,14 @@ struct client_key {
 void key_open(struct client_key *k, uint64_t attachment);
 uint64_t key_close(struct client_key *k);
 
+/* Its pool was removed by force: what is put down goes back to the parent, and nothing is to be charged
+ * with it. */
+static inline bool key_is_lost(const struct client_key *k)
+{
+	return unlikely(atomic_load_explicit(&k->figures->attachment, memory_order_acquire) !=
+		atomic_load_explicit(&k->attachment, memory_order_relaxed));
+}
+
 /* How the key's item is moved: 2^shift of it count for an update, and an event only grows. Nobody has
  * moved it yet. */
 void key_set_moved(struct client_key *k, uint32_t shift, bool event);

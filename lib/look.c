@@ -30,7 +30,9 @@ static int look_at_all(struct embedded *e)
 
 static int write_drain(struct embedded *e, struct pool *p)
 {
-	idle_drain(e, p);
+	for (struct pool *below = p; below; below = pool_next_preorder(below, p))
+		if (below == p || below->standalone)
+			idle_drain(e, below);
 	return 0;
 }
 

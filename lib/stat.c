@@ -121,7 +121,8 @@ static __attribute__((noinline)) void move_unknown(
 {
 	struct client_key *k;
 
-	if (delta == 0 || client_check(p->tally) < 0 || atomic_load(&p->detached))
+	if (delta == 0 || client_check(p->tally) < 0 || atomic_load(&p->detached) ||
+		client_is_lost(p))
 		return;
 	if (delta > 0)
 		atomic_fetch_add(&p->unsent[item].up, (uint64_t)delta);

@@ -294,8 +294,17 @@ int tally_set(struct tally *t, const char *path, const char *file, const char *v
 /* -EEXIST; -ENOENT: its parent does not exist. */
 int tally_create(struct tally *t, const char *path);
 
-/* -EBUSY: it has children, attached sessions or bytes granted; -EPERM: the root; flags must be 0
- * (TALLY_FORCE is reserved: -EOPNOTSUPP). */
+/*
+ * -EBUSY: it has children, attached sessions or bytes granted; -EPERM: the root.
+ *
+ * With TALLY_FORCE only children are in the way (-EBUSY), and bytes granted in a standalone pool, for
+ * they are no part of its parent. From then on handles of the pool answer -ENODEV, also to charges that
+ * wait, and tally_stat_add() does nothing by them; what they hold is the parent's, where it is shown and
+ * counts against limits, until it is uncharged (by tally_uncharge(), which goes on) or they are detached.
+ * Until then the pool is dying: nr_dying_descendants of cgroup.stat, of those above it. A pool of the
+ * same path can be made at once, and is another one. tally_charge_force() by such a handle charges the
+ * parent.
+ */
 int tally_remove(struct tally *t, const char *path, uint64_t flags);
 
 /* ------------------------------------------------------------------ events and callbacks */

@@ -279,7 +279,7 @@ _public_ int tally_usage(struct tally_pool *p, size_t size, struct tally_usage *
 
 	if (r < 0)
 		return r;
-	if (atomic_load(&p->detached))
+	if (atomic_load(&p->detached) || client_is_lost(p))
 		return -ENODEV;
 	f = segment_pool(&p->tally->segment, atomic_load(&p->place));
 	if (!ret || !f)

@@ -586,7 +586,7 @@ static void test_broken_messages(void **state _unused_)
 	assert_int_equal(detach_with(b, a, 0, UINT64_MAX), -EPROTO);
 	assert_int_equal(get(b, "/a", "memory.max", 8), -EPROTO);
 	assert_int_equal(get(b, "/a", "memory.max", 3), -EPROTO);
-	assert_int_equal(ASK(b, WIRE_REMOVE, struct wire_remove m = {.flags = 1}), -EPROTO);
+	assert_int_equal(ASK(b, WIRE_REMOVE, struct wire_remove m = {.flags = 2}), -EPROTO);
 	/* None of it has done anything. */
 	b->keys[key].need = 1;
 	assert_int_equal(tell(b, &good, sizeof(good), true), 0);

@@ -741,7 +741,7 @@ static void test_flags(void **state)
 	static const char *const path[WIRE_STRINGS_MAX] = {"/fields"};
 	struct wire_attach attach = {.attachment = 2, .flags = 4};
 	struct wire_detach detach = {.attachment = 1, .flags = 2};
-	struct wire_remove remove = {.flags = 1};
+	struct wire_remove remove = {.flags = 2};
 
 	(void)state;
 	refuse_request(WIRE_ATTACH, &attach, sizeof(attach), path);

@@ -147,6 +147,8 @@ static int read_cell(struct rstat_key *k, const struct segment_cells *c, uint32_
 	const struct rstat_host *h = k->rstat->host;
 	int64_t **previous = previous_of(k->rstat, c), value, more;
 
+	if (k->still)
+		return 0;
 	if (!previous)
 		return -ENOMEM;
 	value = atomic_load_explicit(&segment_cell(c, cpu)->value, memory_order_relaxed);
@@ -258,13 +260,27 @@ void rstat_key_open(
 }
 
 /* All cells, marked or not: a client may have died between the two. */
-static void end_cells(struct rstat_key *k)
+static void read_cells(struct rstat_key *k)
 {
 	struct segment_cells c = segment_cells(k->rstat->segment, k->number);
 
 	for (uint32_t cpu = 0; cpu < rstat_n_cpus(k->rstat); cpu++)
 		if (rstat_is_touched(k->rstat, cpu))
 			read_cell(k, &c, cpu);
+}
+
+void rstat_key_move(struct rstat_key *k, struct pool *parent)
+{
+	if (!k->pool)
+		return;
+	read_cells(k);
+	k->still = true;
+	k->pool = parent;
+}
+
+static void end_cells(struct rstat_key *k)
+{
+	read_cells(k);
 	for (uint32_t node = 0; k->moved && !is_event(k) && node < k->pool->tree->n_nodes; node++)
 		show_moved(k, node, difference(0, (uint64_t)k->moved[node]));
 	free(k->moved);

@@ -36,6 +36,7 @@ struct rstat_key {
 	uint64_t slots;      /* bytes in slots, at the last look */
 	uint64_t held, idle; /* what the figures of the pools have of it */
 	int64_t *moved;      /* the same by node; NULL: nothing */
+	bool still;          /* its cells are not read any more */
 };
 
 struct rstat_host {
@@ -89,6 +90,9 @@ void rstat_end(struct rstat *r);
 /* The key is the pool's from now on, and has been granted nothing. */
 void rstat_key_open(
 	struct rstat_key *k, struct rstat *r, struct pool *p, uint32_t number, uint32_t item);
+/* Its pool has been removed, and what the key has is that pool's parent's. What it moves from now on is
+ * nobody's. */
+void rstat_key_move(struct rstat_key *k, struct pool *parent);
 /* What it has goes out of the figures, but for events that it counted, up to now. Twice is fine. */
 void rstat_key_close(struct rstat_key *k);
 

@@ -132,8 +132,8 @@ unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, ui
 	return n;
 }
 
-int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
-	uint64_t bytes, unsigned parity)
+static int take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity, bool leave)
 {
 	int r = -EAGAIN;
 
@@ -142,9 +142,23 @@ int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uin
 
 		if (word_key(w) != key || word_bytes(w) < bytes || word_parity(w) != parity)
 			return -EAGAIN;
-		r = percpu_store(a, slot, cpu, w, (w - (bytes << 1)) ^ 1);
+		r = percpu_store(a, slot, cpu, w,
+			leave && word_bytes(w) == bytes ? word_make(0, 0, !parity)
+							: (w - (bytes << 1)) ^ 1);
 	}
 	return r;
+}
+
+int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity)
+{
+	return take(a, slot, cpu, key, bytes, parity, false);
+}
+
+int stock_expel(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity)
+{
+	return take(a, slot, cpu, key, bytes, parity, true);
 }
 
 int stock_clear(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key)

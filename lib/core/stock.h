@@ -148,6 +148,10 @@ unsigned stock_put(const struct percpu_area *a, uint32_t key, uint64_t bytes, ui
 int stock_take(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
 	uint64_t bytes, unsigned parity);
 
+/* The same, and a slot in which nothing is left by that is nobody's. */
+int stock_expel(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key,
+	uint64_t bytes, unsigned parity);
+
 /* For the daemon: empties the slot if it belongs to the key, whatever lies in it, and flips the
  * parity. 0: the slot is free of the key; -EAGAIN, -EXDEV. */
 int stock_clear(const struct percpu_area *a, percpu_word *slot, uint32_t cpu, uint32_t key);

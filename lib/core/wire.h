@@ -267,9 +267,11 @@ struct wire_create { /* + path */
 	struct wire_header h;
 };
 
+#define WIRE_REMOVE_FORCE UINT64_C(1) /* with attachments, and with what is granted to them */
+
 struct wire_remove { /* + path */
 	struct wire_header h;
-	uint64_t flags; /* 0 */
+	uint64_t flags; /* WIRE_REMOVE_… */
 };
 
 /* The record of a refusal to this session, as a line of pool.refusals. */
