@@ -77,7 +77,7 @@ static uint64_t sum_of_members(const struct pool *p, uint32_t item)
 	TAILQ_FOREACH (m, &p->members, entry)
 		TAILQ_FOREACH (k, &attachment_of(m)->keys, entry)
 			if (k->item == item)
-				sum += ledger_read(k->row)->granted;
+				sum += ledger_read(k->row)->granted + k->set_aside;
 	return sum;
 }
 

@@ -77,7 +77,7 @@ void attachment_trim_reserves(struct attachment *a);
 /* The end of a session: every row goes back, everything is freed. */
 void attachment_release_all(struct session *s);
 
-/* Bytes that are granted with the item in the subtree. */
+/* Bytes that are granted, or set aside, with the item in the subtree. */
 uint64_t attachment_sum_granted(struct pool *root, uint32_t item);
 
 /* For rstat.h: the keys of an attachment. */

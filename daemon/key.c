@@ -86,6 +86,7 @@ int key_new(struct attachment *a, uint32_t item, struct key **ret, uint32_t *ret
 	k->item = item;
 	k->attachment = a;
 	k->row = row;
+	TAILQ_INIT(&k->turns);
 	s->keys[k->number] = k;
 	TAILQ_INSERT_TAIL(&a->keys, k, entry);
 

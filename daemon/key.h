@@ -12,6 +12,7 @@
 #include "core/rstat.h"
 
 struct request;
+struct turn;
 
 struct key {
 	uint32_t number, item;
@@ -19,6 +20,8 @@ struct key {
 	struct ledger_row *row;
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
 	uint64_t answered_usec;                 /* when an answer brought credit last */
+	TAILQ_HEAD(, turn) turns;               /* places in line that are not over */
+	uint64_t set_aside;                     /* bytes for some of those, in the counters alone */
 	struct batch batch;                     /* what its misses bring */
 	struct rstat_key stat;
 	TAILQ_ENTRY(key) entry; /* in the attachment */

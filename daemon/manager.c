@@ -30,6 +30,7 @@
 #include "server.h"
 #include "session.h"
 #include "throttle.h"
+#include "turn.h"
 #include "user.h"
 #include "watch.h"
 
@@ -206,6 +207,9 @@ static int build(struct manager *m, int *listen_fd)
 	r = throttle_new(m, &m->throttle);
 	if (r < 0)
 		return fail(m, "delays", r);
+	r = turns_new(m, &m->turns);
+	if (r < 0)
+		return fail(m, "the places in line", r);
 	r = export_new(m, &m->export);
 	if (r < 0)
 		return fail(m, "exported files of an earlier tallyd cannot be removed", r);
@@ -258,6 +262,7 @@ void manager_stop(struct manager *m)
 	m->drain = drain_free(m->drain);
 	m->queues = queues_free(m->queues);
 	m->throttle = throttle_free(m->throttle);
+	m->turns = turns_free(m->turns);
 	m->flush = flush_free(m->flush);
 	m->watches = watches_free(m->watches);
 	m->export = export_free(m->export);

@@ -29,6 +29,7 @@ struct rundir;
 struct server;
 struct session;
 struct throttle;
+struct turns;
 struct users;
 struct watches;
 
@@ -78,6 +79,7 @@ struct manager {
 	struct decay *decay;
 	struct queues *queues;
 	struct throttle *throttle;
+	struct turns *turns;
 	struct flush *flush;
 	struct export *export;
 	struct watches *watches;

@@ -14,11 +14,13 @@
 #include "files.h"
 #include "flush.h"
 #include "key.h"
+#include "line.h"
 #include "log.h"
 #include "owner.h"
 #include "packet.h"
 #include "removal.h"
 #include "request.h"
+#include "turn.h"
 #include "watch.h"
 
 /* Handlers return false when the message breaks the protocol. */
@@ -334,6 +336,40 @@ static bool on_remove(struct session *s, const union message_buffer *m, const ch
 	return true;
 }
 
+/* ------------------------------------------------------------------ places in line */
+
+static bool on_queue(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	struct wire_queue_is answer = {
+		.h = WIRE_HEADER(WIRE_QUEUE_IS, struct wire_queue_is, m->h.cookie)};
+	int fd = -1;
+
+	(void)strings;
+	answer.status = line_new(s, m->queue.queue, &fd);
+	if (answer.status == -EEXIST)
+		return false;
+	packet_send(s, &answer, sizeof(answer), &fd, answer.status == 0 ? 1 : 0);
+	return true;
+}
+
+static bool on_request(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	return turn_request(s, &m->request);
+}
+
+static bool on_cancel(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	return turn_cancel(s, &m->cancel);
+}
+
+static bool on_fetch(struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	return turn_fetch(s, &m->fetch);
+}
+
 /* ------------------------------------------------------------------ what it is told and asked */
 
 static bool on_watch(struct session *s, const union message_buffer *m, const char *const *strings)
@@ -401,6 +437,10 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_UNWATCH] = on_unwatch,
 	[WIRE_ON_RECLAIM] = on_reclaim,
 	[WIRE_REFUSAL] = on_refusal,
+	[WIRE_QUEUE] = on_queue,
+	[WIRE_REQUEST] = on_request,
+	[WIRE_CANCEL] = on_cancel,
+	[WIRE_FETCH] = on_fetch,
 };
 
 bool message_handle(struct session *s, const union message_buffer *m, size_t n, unsigned n_fds)

@@ -27,6 +27,10 @@ union message_buffer {
 	struct wire_watch watch;
 	struct wire_unwatch unwatch;
 	struct wire_on_reclaim on_reclaim;
+	struct wire_queue queue;
+	struct wire_request request;
+	struct wire_cancel cancel;
+	struct wire_fetch fetch;
 	char bytes[WIRE_MAX];
 };
 

@@ -117,14 +117,17 @@ bool queue_lets_pass(struct itemlimit_place at, uint64_t need)
 	return !c || fairness_allows(c, need, q->head->need, manager_now() - q->head_since_usec);
 }
 
-static int append(struct request *r, struct itemlimit_place at)
+static int insert(struct request *r, struct itemlimit_place at, bool first)
 {
 	struct queue *q = find_or_make(r->key->attachment->session->manager->queues, at);
 
 	if (!q)
 		return -ENOMEM;
 	r->queue = q;
-	TAILQ_INSERT_TAIL(&q->requests, r, entry);
+	if (first)
+		TAILQ_INSERT_HEAD(&q->requests, r, entry);
+	else
+		TAILQ_INSERT_TAIL(&q->requests, r, entry);
 	note_head(q);
 	return 0;
 }
@@ -136,7 +139,7 @@ static int move(struct request *r, struct itemlimit_place to)
 	if (!find_or_make(r->queue->queues, to))
 		return -ENOMEM;
 	queue_leave(r);
-	return append(r, to);
+	return insert(r, to, false);
 }
 
 void queue_leave(struct request *r)
@@ -265,11 +268,16 @@ static void drain_for(struct queue *q, struct itemlimit_place failed)
 
 int queue_join(struct request *r, struct itemlimit_place at)
 {
-	int error = append(r, at);
+	int error = insert(r, at, false);
 
 	if (error == 0)
 		drain_for(r->queue, at);
 	return error;
+}
+
+int queue_join_head(struct request *r, struct itemlimit_place at)
+{
+	return insert(r, at, true);
 }
 
 static void on_tick(uv_timer_t *t)

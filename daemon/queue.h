@@ -32,6 +32,9 @@ struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item);
 /* The request waits there from now on, and the pool is drained for it. -ENOMEM. */
 int queue_join(struct request *r, struct itemlimit_place at);
 
+/* The same before all who wait there, and without a drain: it had its turn, and missed it. -ENOMEM. */
+int queue_join_head(struct request *r, struct itemlimit_place at);
+
 /* It no longer does, if it did. */
 void queue_leave(struct request *r);
 

@@ -8,11 +8,13 @@
 #include "core/limit.h"
 #include "core/pressure.h"
 #include "drain.h"
+#include "line.h"
 #include "packet.h"
 #include "queue.h"
 #include "refuse.h"
 #include "row.h"
 #include "throttle.h"
+#include "turn.h"
 #include "watch.h"
 
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
@@ -31,12 +33,18 @@ static void begin_stall(struct request *r)
 	pressure_begin(a->pool, &a->member);
 }
 
-static void free_request(struct request *r)
+void request_settle(struct request *r)
 {
 	if (r->stalled)
 		pressure_end(r->key->attachment->pool, &r->key->attachment->member);
+	r->stalled = false;
 	queue_leave(r);
-	drain_cancel(r->wait);
+	r->wait = drain_cancel(r->wait);
+}
+
+static void free_request(struct request *r)
+{
+	request_settle(r);
 	r->key->request[r->lane] = NULL;
 	free(r);
 }
@@ -67,7 +75,7 @@ static uint64_t delay_of(const struct request *r)
 	uint64_t now = manager_now();
 	uint64_t delay = high_charged(a->pool, r->need, throttle_on_high, a->session->manager);
 
-	if (r->nowait)
+	if (r->nowait || r->is_turn)
 		return 0;
 	if (r->may_queue && delay > 0) {
 		uint64_t left = r->deadline_usec > now ? r->deadline_usec - now : 0;
@@ -88,6 +96,10 @@ static void grant(struct request *r, uint64_t amount)
 	bool done = true, nowait;
 
 	limit_count_passed(k->attachment->pool, k->item);
+	if (r->is_turn) {
+		turn_set_aside(r);
+		return;
+	}
 	k->attachment->session->manager->stats.grants++;
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
@@ -120,6 +132,10 @@ void request_refuse(struct request *r, struct itemlimit_place at, int status)
 	k->attachment->refused++;
 	pool_count_event(at.pool, POOL_OOM);
 	refusal = refuse_record(r, at);
+	if (r->is_turn) {
+		turn_end(r, status);
+		return;
+	}
 	row_answer(k, lane, seq, 0);
 	nowait = r->nowait;
 	free_request(r);
@@ -205,7 +221,8 @@ static struct itemlimit_place held_up_at(const struct request *r)
 
 bool request_try(struct request *r, struct itemlimit_place *ret_failed)
 {
-	uint64_t room = WORD_BYTES_MAX - ledger_read(r->key->row)->granted, extra = 0;
+	const struct key *k = r->key;
+	uint64_t room = WORD_BYTES_MAX - ledger_read(k->row)->granted - k->set_aside, extra = 0;
 	struct itemlimit_place at;
 
 	if (r->need > room) {
@@ -282,11 +299,25 @@ static void answer_again(struct key *k, unsigned lane, uint64_t seq, uint64_t la
 	send_answer(k, lane, seq, amount, last > 0 ? 0 : without(k), 0, 0);
 }
 
+void request_start(struct request *r)
+{
+	const struct key *k = r->key;
+	struct itemlimit_place behind = {NULL, 0};
+
+	if (r->may_queue)
+		behind = queue_above(itemlimit_first(k->attachment->pool, k->item), k->item);
+	if (!behind.pool || queue_join(r, behind) < 0)
+		decide(r, false);
+	else {
+		begin_stall(r);
+		queue_kick(k->attachment->session->manager);
+	}
+}
+
 bool request_handle(struct session *s, const struct wire_charge *m)
 {
 	struct key *k;
 	const struct ledger_copy *c;
-	struct itemlimit_place behind = {NULL, 0};
 	struct request *r;
 
 	if (m->lane >= SEGMENT_FETCH || m->need == 0 || m->need > WORD_BYTES_MAX ||
@@ -323,15 +354,7 @@ bool request_handle(struct session *s, const struct wire_charge *m)
 		.may_queue = m->flags & WIRE_CHARGE_QUEUE,
 		.nowait = m->flags & WIRE_CHARGE_NOWAIT};
 	k->request[m->lane] = r;
-
-	if (r->may_queue)
-		behind = queue_above(itemlimit_first(k->attachment->pool, k->item), k->item);
-	if (!behind.pool || queue_join(r, behind) < 0)
-		decide(r, false);
-	else {
-		begin_stall(r);
-		queue_kick(s->manager);
-	}
+	request_start(r);
 	return true;
 }
 
@@ -340,6 +363,7 @@ void request_drop_key(struct key *k)
 	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 		if (k->request[lane])
 			free_request(k->request[lane]);
+	turn_drop_key(k);
 }
 
 void request_end(struct attachment *a, int status)
@@ -364,6 +388,7 @@ void request_drop_session(struct session *s)
 	struct attachment *a;
 	struct key *k;
 
+	line_free_all(s);
 	TAILQ_FOREACH (a, &s->attachments, entry)
 		TAILQ_FOREACH (k, &a->keys, entry)
 			request_drop_key(k);
@@ -374,8 +399,10 @@ unsigned request_count(const struct attachment *a)
 	const struct key *k;
 	unsigned n = 0;
 
-	TAILQ_FOREACH (k, &a->keys, entry)
+	TAILQ_FOREACH (k, &a->keys, entry) {
 		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
 			n += k->request[lane] != NULL;
+		n += turn_count(k);
+	}
 	return n;
 }

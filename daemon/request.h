@@ -22,6 +22,7 @@ struct request {
 	uint64_t seq, need, deadline_usec;
 	bool may_queue, nowait, counted_max;
 	bool stalled;                   /* its attachment waits, and pressure knows it */
+	bool is_turn;                   /* part of a struct turn, of no lane: turn.h */
 	struct itemlimit_place drained; /* where it failed last; only compared */
 	unsigned drains;
 	/* For the record of a refusal: when it came, and what was tried for it. */
@@ -35,6 +36,12 @@ bool request_handle(struct session *s, const struct wire_charge *m);
 
 /* An AHEAD of a live session: a batch into the key's reserve, if there is room for everybody. */
 void request_ahead(struct session *s, const struct wire_ahead *m);
+
+/* A request that has been made is decided, or stands in line. */
+void request_start(struct request *r);
+
+/* It waits for nothing any more: not in a queue, not for a drain. */
+void request_settle(struct request *r);
 
 /* Grants it if it fits: true, and the request is gone. Else the limit that refuses in *ret_failed.
  */

@@ -329,6 +329,7 @@ int session_new(struct manager *m, int fd, struct session **ret)
 	s->since_usec = manager_now();
 	TAILQ_INIT(&s->attachments);
 	TAILQ_INIT(&s->watches);
+	TAILQ_INIT(&s->lines);
 	STAILQ_INIT(&s->packets);
 	TAILQ_INSERT_TAIL(&m->sessions, s, entry);
 	m->n_sessions++;

@@ -21,6 +21,7 @@ struct attachment;
 struct channel;
 struct collect;
 struct key;
+struct line;
 struct packet;
 struct user;
 
@@ -68,6 +69,7 @@ struct session {
 	struct collect *collect; /* the collection of keys that runs; NULL: none */
 	void *attachment_index;  /* tsearch(3) root, by number */
 	TAILQ_HEAD(, attachment) attachments;
+	TAILQ_HEAD(, line) lines; /* the client's queues */
 	uint32_t n_attachments, n_dead_attachments;
 
 	unsigned n_owed;     /* answers that it is owed when something is done: files.c */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+#include "charge.h"
 #include "client.h"
 #include "core/util.h"
 #include "delay.h"
@@ -62,6 +63,13 @@ static bool charge_reserve(const struct tally_pool *p, tally_item item, uint64_t
 
 	return k && is_open(p) && !key_is_lost(k) && bytes > 0 && bytes <= TALLY_BYTES_MAX &&
 		key_take(k, bytes);
+}
+
+bool charge_at_hand(struct tally_pool *p, tally_item item, uint64_t bytes)
+{
+	int r = charge_at_once(p, item, bytes);
+
+	return r == 0 || charge_hits(p, item, bytes, r) || charge_reserve(p, item, bytes);
 }
 
 static __attribute__((noinline)) int charge_by_daemon(

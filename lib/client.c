@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "key.h"
+#include "queue.h"
 #include "stat.h"
 
 #define DEFAULT_ADDRESS "unix:/run/tallyd/tallyd.sock"
@@ -25,9 +26,9 @@ struct call {
 	uint64_t cookie;
 	void *answer;
 	size_t n_answer;
-	char *text;  /* room for WIRE_TEXT_MAX bytes; NULL: no text is wanted */
-	int text_fd; /* a longer one is here */
-	int error;   /* the answer came, and could not be taken */
+	char *text; /* room for WIRE_TEXT_MAX bytes; NULL: no text is wanted */
+	int fd;     /* what came with it: a longer text, a queue's socket; -1: none */
+	int error;  /* the answer came, and could not be taken */
 	_Atomic uint64_t done;
 };
 
@@ -98,8 +99,8 @@ static int take_text(struct call *c, const struct wire_text *m, size_t n, int *f
 	if (!c || !c->text || m->status != 0)
 		return 0;
 	if (m->in_memfd) {
-		c->text_fd = take_fd(&fds[0]);
-		return c->text_fd < 0 ? -EMFILE : 0;
+		c->fd = take_fd(&fds[0]);
+		return c->fd < 0 ? -EMFILE : 0;
 	}
 	if (m->length != n - sizeof(*m) || m->length > WIRE_TEXT_MAX)
 		return -EPROTO;
@@ -120,6 +121,10 @@ static int take_extras(struct tally *t, struct call *c, const void *message, siz
 		return take_key(t, message, fds);
 	case WIRE_EXTENT_IS:
 		return extent->status == 0 ? take_extent(t, extent->extent, fds) : 0;
+	case WIRE_QUEUE_IS:
+		if (c)
+			c->fd = take_fd(&fds[0]);
+		return 0;
 	case WIRE_TEXT:
 		return take_text(c, message, n, fds);
 	default:
@@ -138,15 +143,21 @@ static void on_message(void *userdata, const void *message, size_t n, int *fds)
 		const struct wire_grant *g = message;
 		struct client_key *k = client_key(t, g->key);
 
-		if (k && g->lane < SEGMENT_LANES)
+		if (k && g->lane < SEGMENT_FETCH)
 			key_accept(k, g);
 		return;
 	}
 
+	if (h->type == WIRE_FETCHED) {
+		queue_on_fetched(t, message);
+		return;
+	}
 	TAILQ_FOREACH (c, &t->calls, entry)
 		if (c->cookie == h->cookie)
 			break;
 	r = take_extras(t, c, message, n, fds);
+	if (h->type == WIRE_KEYED)
+		queue_on_key(t);
 	if (!c)
 		return;
 	TAILQ_REMOVE(&t->calls, c, entry);
@@ -240,12 +251,26 @@ static int call_until(struct tally *t, uint32_t type, void *fixed, size_t n_fixe
 int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer)
 {
-	struct call c = {.answer = ret_answer, .n_answer = n_answer, .text_fd = -1};
+	struct call c = {.answer = ret_answer, .n_answer = n_answer, .fd = -1};
 	int r = client_check(t);
 
 	if (r < 0)
 		return r;
 	return call_until(t, type, fixed, n_fixed, strings, &c, link_now() + CLIENT_WAIT_USEC);
+}
+
+int client_call_fd(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
+	int *ret_fd)
+{
+	struct call c = {.answer = ret_answer, .n_answer = n_answer, .fd = -1};
+	int r = client_check(t);
+
+	if (r < 0)
+		return r;
+	r = call_until(t, type, fixed, n_fixed, strings, &c, link_now() + CLIENT_WAIT_USEC);
+	*ret_fd = c.fd;
+	return r;
 }
 
 static int read_text(int fd, uint64_t length, char **ret)
@@ -272,14 +297,13 @@ int client_ask_text(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 	_cleanup_(freep) char *text = malloc(WIRE_TEXT_MAX + 1);
 	_cleanup_(close_fdp) int fd = -1;
 	struct wire_text answer;
-	struct call c = {
-		.answer = &answer, .n_answer = sizeof(answer), .text = text, .text_fd = -1};
+	struct call c = {.answer = &answer, .n_answer = sizeof(answer), .text = text, .fd = -1};
 	int r;
 
 	if (!text)
 		return -ENOMEM;
 	r = call_until(t, type, fixed, n_fixed, strings, &c, link_now() + CLIENT_WAIT_USEC);
-	fd = c.text_fd;
+	fd = c.fd;
 	if (r < 0 || answer.status < 0)
 		return r < 0 ? r : answer.status;
 	if (fd >= 0)
@@ -389,7 +413,7 @@ static int say_hello(struct tally *t, const char *name, uint32_t wanted, enum pe
 		.version = WIRE_VERSION, .flags = best == PERCPU_RSEQ ? WIRE_HELLO_RSEQ : 0};
 	const char *strings[WIRE_STRINGS_MAX] = {name};
 	struct wire_welcome w = {0};
-	struct call c = {.answer = &w, .n_answer = sizeof(w), .text_fd = -1};
+	struct call c = {.answer = &w, .n_answer = sizeof(w), .fd = -1};
 	int r = call_until(t, WIRE_HELLO, &hello, sizeof(hello), strings, &c, deadline_usec);
 
 	if (r < 0)
@@ -460,6 +484,7 @@ int client_open(const struct tally_options *o, struct tally **ret)
 	t->event_fd = -1;
 	t->mapped_by = getpid();
 	TAILQ_INIT(&t->calls);
+	TAILQ_INIT(&t->queues);
 	pthread_mutex_init(&t->lock, NULL);
 	dispatch_init(&t->dispatch);
 	r = make_live(&t->live);
@@ -503,7 +528,7 @@ void client_close(struct tally *t)
 	static const char *const none[WIRE_STRINGS_MAX];
 	struct wire_bye bye = {0};
 	struct wire_done done;
-	struct call c = {.answer = &done, .n_answer = sizeof(done), .text_fd = -1};
+	struct call c = {.answer = &done, .n_answer = sizeof(done), .fd = -1};
 
 	if (client_check(t) == 0)
 		stat_send_all(t);

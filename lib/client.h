@@ -53,6 +53,8 @@ struct tally {
 	 * is one compare-and-swap. */
 	pthread_mutex_t lock;
 	TAILQ_HEAD(, call) calls;
+	TAILQ_HEAD(, tally_queue) queues;
+	uint64_t last_queue;
 	void *pools; /* tsearch(3) root, of those that are not detached, by attachment */
 	uint64_t last_cookie, last_attachment;
 	struct refused refused;
@@ -116,6 +118,12 @@ int client_call(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 /* A request that is answered by TEXT, which is to be freed; and GET. */
 int client_ask_text(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 	const char *const strings[static WIRE_STRINGS_MAX], char **ret);
+/* The same for an answer that brings a descriptor: it is the caller's, -1 if none came. */
+int client_call_fd(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
+	const char *const strings[static WIRE_STRINGS_MAX], void *ret_answer, size_t n_answer,
+	int *ret_fd);
+
+/* GET; the text is to be freed. */
 int client_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret);
 
 /* Maps extents until the key has a place: those that were sent when they could not be received. */
@@ -128,6 +136,9 @@ struct client_key *client_key(struct tally *t, uint32_t number);
 
 /* Makes the engine, and messages reach it from now on. What embedded_new() says. */
 int delivery_open(struct tally *t, const char *config, enum percpu_kind kind);
+
+/* A message that needs no waiting, from who holds the lock. As link_send_nowait(). */
+int delivery_send_locked(struct tally *t, const void *message, size_t n);
 
 /* Whether sequences of other threads can be aborted; without that the engine has atomics. */
 bool delivery_has_barrier(void);

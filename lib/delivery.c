@@ -101,6 +101,21 @@ static int deliver(void *userdata, const void *message, size_t n, bool wait)
 	return r;
 }
 
+int delivery_send_locked(struct tally *t, const void *message, size_t n)
+{
+	int r;
+
+	if (!t->embedded)
+		return link_send_nowait(&t->link, message, n);
+	if (atomic_load(&t->link.lost))
+		return -ENOTCONN;
+	t->deliverer = pthread_self();
+	atomic_store(&t->delivers, true);
+	r = embedded_handle(t->embedded, message, n, false);
+	atomic_store(&t->delivers, false);
+	return r;
+}
+
 int delivery_open(struct tally *t, const char *config, enum percpu_kind kind)
 {
 	const struct embedded_owner owner = {

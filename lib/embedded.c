@@ -22,6 +22,7 @@
 #include "idle.h"
 #include "look.h"
 #include "question.h"
+#include "turn.h"
 
 /* 0, or what embedded_handle() is to return. */
 typedef int (*handler_fn)(struct embedded *e, const void *message, const char *const *strings);
@@ -277,6 +278,38 @@ static int on_ahead(struct embedded *e, const void *message, const char *const *
 	return 0;
 }
 
+/* ------------------------------------------------------------------ places in line */
+
+/* All that is kept of a queue are its places. */
+static int on_queue(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_queue *m = message;
+	struct wire_queue_is answer = {
+		.h = WIRE_HEADER(WIRE_QUEUE_IS, struct wire_queue_is, m->h.cookie)};
+
+	(void)strings;
+	answer_send(e, &answer, sizeof(answer));
+	return 0;
+}
+
+static int on_request(struct embedded *e, const void *message, const char *const *strings)
+{
+	(void)strings;
+	return turn_request(e, message);
+}
+
+static int on_cancel(struct embedded *e, const void *message, const char *const *strings)
+{
+	(void)strings;
+	return turn_cancel(e, message);
+}
+
+static int on_fetch(struct embedded *e, const void *message, const char *const *strings)
+{
+	(void)strings;
+	return turn_fetch(e, message);
+}
+
 /* ------------------------------------------------------------------ items, files, pools */
 
 static int send_item(struct embedded *e, uint64_t cookie, int status, uint32_t item)
@@ -463,6 +496,11 @@ static const struct {
 	[WIRE_CREATE] = {on_create, false},
 	[WIRE_REMOVE] = {on_remove, false},
 	[WIRE_BYE] = {on_bye, true},
+	[WIRE_QUEUE] = {on_queue, true},
+	/* These are not from signal handlers, and who brings them waits for nobody. */
+	[WIRE_REQUEST] = {on_request, true},
+	[WIRE_CANCEL] = {on_cancel, true},
+	[WIRE_FETCH] = {on_fetch, true},
 	[WIRE_REFUSAL] = {on_refusal, false},
 	[WIRE_WATCH] = {on_watch, false},
 	[WIRE_UNWATCH] = {on_unwatch, true},

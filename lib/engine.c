@@ -22,6 +22,7 @@
 #include "core/refusal.h"
 #include "core/util.h"
 #include "credit.h"
+#include "turn.h"
 
 static uint64_t now_by(clockid_t clock)
 {
@@ -267,6 +268,7 @@ struct embedded *engine_free(struct embedded *e)
 	if (pthread_mutex_trylock(&e->mutex) != 0)
 		return NULL;
 	pthread_mutex_unlock(&e->mutex);
+	turn_free_all(e);
 	tdestroy(e->attachment_index, keep);
 	free_all(&e->attachments);
 	free_all(&e->collected);

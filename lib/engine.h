@@ -109,6 +109,7 @@ struct embedded {
 	uint64_t last_token;           /* question.h */
 	_Atomic bool turned_away;      /* who may not wait has found the mutex held */
 	struct grant_requests waiting; /* for headroom, in the order in which they came */
+	void *turns;                   /* tsearch(3) root of turn.c */
 	_Atomic uint32_t freed;        /* a futex: some may have come free */
 };
 

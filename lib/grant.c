@@ -18,21 +18,8 @@
  */
 #define EXTRA_DRAINS 2
 #define LOOK_USEC 10000 /* of the head of a queue */
-
-struct grant_request {
-	TAILQ_ENTRY(grant_request) entry; /* among all that wait */
-	struct embedded *engine;
-	struct engine_key *key; /* NULL: dropped */
-	unsigned lane;
-	uint64_t seq, need, batch, deadline_usec;
-	uint32_t flags;
-	bool counted_max;
-	bool stalled;                  /* its attachment waits, and pressure knows it */
-	struct pool *at;               /* in the queue of this pool; NULL: in none */
-	uint64_t head_since_usec;      /* of that queue */
-	struct itemlimit_place failed; /* by what it was refused last */
-	uint64_t since_usec, drained;
-};
+/* One whose client has not come for so long lets others pass. */
+#define ASLEEP_USEC 1000000
 
 /* ------------------------------------------------------------------ queues */
 
@@ -48,15 +35,31 @@ static void set_head(struct pool *at, struct grant_request *r)
 static void enter(struct grant_request *r, struct pool *at)
 {
 	r->at = at;
-	r->key->waiting[r->lane] = r;
+	if (!r->is_turn)
+		r->key->waiting[r->lane] = r;
 	TAILQ_INSERT_TAIL(&r->engine->waiting, r, entry);
 	if (!at->queue)
 		set_head(at, r);
 }
 
+static bool is_asleep(const struct grant_request *r)
+{
+	return r->is_turn && engine_now() - r->looked_usec > ASLEEP_USEC;
+}
+
+/* The first one there that does not let others pass; NULL: none. */
+static struct grant_request *head_of(const struct pool *at)
+{
+	struct grant_request *r = at->queue;
+
+	while (r && (r->at != at || is_asleep(r)))
+		r = TAILQ_NEXT(r, entry);
+	return r;
+}
+
 static bool is_head(const struct grant_request *r)
 {
-	return r->at->queue == r;
+	return head_of(r->at) == r;
 }
 
 static void leave(struct grant_request *r)
@@ -65,7 +68,7 @@ static void leave(struct grant_request *r)
 
 	if (!r->at)
 		return;
-	if (is_head(r)) {
+	if (r->at->queue == r) {
 		do
 			next = TAILQ_NEXT(next, entry);
 		while (next && next->at != r->at);
@@ -74,7 +77,8 @@ static void leave(struct grant_request *r)
 	/* While it is among them: it may be the one to wake, dropped by another thread. */
 	engine_kick(r->engine);
 	TAILQ_REMOVE(&r->engine->waiting, r, entry);
-	r->key->waiting[r->lane] = NULL;
+	if (!r->is_turn)
+		r->key->waiting[r->lane] = NULL;
 	r->at = NULL;
 }
 
@@ -91,6 +95,15 @@ static struct pool *queue_above(struct pool *p)
 	while (p && !p->queue)
 		p = pool_above(p);
 	return p;
+}
+
+static void begin_stall(struct grant_request *r)
+{
+	struct engine_attachment *a = r->key->attachment;
+
+	if (!r->stalled)
+		pressure_begin(a->pool, &a->member);
+	r->stalled = true;
 }
 
 static void end_stall(struct grant_request *r)
@@ -111,12 +124,13 @@ static void drop(struct grant_request *r)
 
 void grant_drop(struct engine_attachment *a)
 {
-	struct engine_key *k;
+	struct grant_request *r, *next;
 
-	TAILQ_FOREACH (k, &a->keys, entry)
-		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++)
-			if (k->waiting[lane])
-				drop(k->waiting[lane]);
+	for (r = TAILQ_FIRST(&a->engine->waiting); r; r = next) {
+		next = TAILQ_NEXT(r, entry);
+		if (r->key->attachment == a)
+			drop(r);
+	}
 }
 
 void grant_drop_all(struct embedded *e)
@@ -154,7 +168,8 @@ static void finish(
 	end_stall(r);
 	leave(r);
 	credit_answer(k, r->lane, &a);
-	send_answer(k, r->lane, delay, refusal);
+	if (!r->is_turn)
+		send_answer(k, r->lane, delay, refusal);
 	/* Nobody waits for it. */
 	if (r->flags & WIRE_CHARGE_NOWAIT)
 		teller_credit(r->engine, k->attachment->pool);
@@ -240,7 +255,7 @@ static struct itemlimit_place held_up_at(const struct grant_request *r)
 	struct itemlimit_place at = itemlimit_first(r->key->attachment->pool, item);
 
 	for (; at.pool; at = itemlimit_next(at, item)) {
-		const struct grant_request *head = at.pool->queue;
+		const struct grant_request *head = head_of(at.pool);
 		const struct counter *c = head ? itemlimit_counter(at) : NULL;
 
 		if (c && (at.item == 0 || head->key->item == at.item) &&
@@ -331,6 +346,20 @@ static bool serve(struct grant_request *r)
 	return false;
 }
 
+static void refuse_late(struct grant_request *r)
+{
+	if (r->failed.pool != r->at)
+		r->failed = (struct itemlimit_place){r->at, 0};
+	refuse(r, -ETIMEDOUT);
+}
+
+static bool waits_by_looking(const struct grant_request *r)
+{
+	const struct grant_request *first = r->at->queue;
+
+	return first->is_turn || is_head(r);
+}
+
 /* The mutex is not held while it sleeps. */
 static int wait_in_line(struct grant_request *r)
 {
@@ -340,17 +369,14 @@ static int wait_in_line(struct grant_request *r)
 		uint64_t now = engine_now(), until = r->deadline_usec;
 
 		if (now >= r->deadline_usec) {
-			if (r->failed.pool != r->at)
-				r->failed = (struct itemlimit_place){r->at, 0};
-			refuse(r, -ETIMEDOUT);
+			refuse_late(r);
 			return 0;
 		}
-		if (is_head(r)) {
-			if (serve(r))
-				return 0;
-			if (until - now > LOOK_USEC)
-				until = now + LOOK_USEC;
-		}
+		if (is_head(r) && serve(r))
+			return 0;
+		/* Uncharges tell nobody, and one that lets others pass does not either. */
+		if (waits_by_looking(r) && until - now > LOOK_USEC)
+			until = now + LOOK_USEC;
 		engine_sleep(e, until);
 	}
 	return -ENODEV;
@@ -429,9 +455,40 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 		return 0;
 	}
 	enter(&r, at);
-	r.stalled = true;
-	pressure_begin(k->attachment->pool, &k->attachment->member);
+	begin_stall(&r);
 	return wait_in_line(&r);
+}
+
+void grant_stand(struct grant_request *r)
+{
+	struct pool *pool = r->key->attachment->pool, *at = queue_above(pool);
+
+	r->looked_usec = engine_now();
+	enter(r, at ? at : pool);
+}
+
+bool grant_serve(struct grant_request *r)
+{
+	r->looked_usec = engine_now();
+	if (is_head(r) && serve(r))
+		return true;
+	if (is_head(r) && !r->counted_max) {
+		pool_count_event(r->failed.pool, POOL_MAX);
+		r->counted_max = true;
+	}
+	begin_stall(r);
+	return false;
+}
+
+void grant_refuse_late(struct grant_request *r)
+{
+	refuse_late(r);
+}
+
+void grant_leave(struct grant_request *r)
+{
+	if (r->key)
+		drop(r);
 }
 
 void grant_ahead(struct engine_key *k)

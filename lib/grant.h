@@ -11,14 +11,41 @@
  * to the engine, so a head looks again and again.
  */
 
+#include "core/itemlimit.h"
 #include "core/wire.h"
 #include "engine.h"
+
+struct grant_request {
+	TAILQ_ENTRY(grant_request) entry; /* among all that wait */
+	struct embedded *engine;
+	struct engine_key *key; /* NULL: dropped */
+	unsigned lane;
+	uint64_t seq, need, batch, deadline_usec;
+	uint32_t flags;
+	bool counted_max;
+	bool stalled;                  /* its attachment waits, and pressure knows it */
+	struct pool *at;               /* in the queue of this pool; NULL: in none */
+	uint64_t head_since_usec;      /* of that queue */
+	struct itemlimit_place failed; /* by what it was refused last */
+	uint64_t since_usec, drained;
+	bool is_turn;         /* nobody sleeps for it: turn.h */
+	uint64_t looked_usec; /* then: when its client came last */
+};
 
 /* A CHARGE. 0: it was answered, or concerns nobody; -EPROTO; -ENODEV: dropped while it waited. */
 int grant_handle(struct embedded *e, const struct wire_charge *m);
 
 /* Puts a batch into the reserve of the key, if headroom is ample. */
 void grant_ahead(struct engine_key *k);
+
+/* Last in line, as one that nobody sleeps for. */
+void grant_stand(struct grant_request *r);
+/* Its client has come: true, it is granted, and no longer in line. */
+bool grant_serve(struct grant_request *r);
+/* Its deadline has passed: it is refused, and no longer in line. */
+void grant_refuse_late(struct grant_request *r);
+/* It leaves the line without an answer, if it was not dropped already. */
+void grant_leave(struct grant_request *r);
 
 /* The waiting requests of an attachment, of all, are dropped without an answer. */
 void grant_drop(struct engine_attachment *a);

@@ -457,6 +457,52 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes)
 	return -EAGAIN;
 }
 
+int key_fetch(struct client_key *k, uint64_t attachment, uint64_t queue, uint64_t id,
+	uint64_t bytes, struct key_asker *asker)
+{
+	struct key_request *q = &k->lane[SEGMENT_FETCH];
+	uint64_t record = atomic_load(&q->record), seq;
+	struct wire_fetch m = {.h = WIRE_HEADER(WIRE_FETCH, struct wire_fetch, 0),
+		.queue = queue,
+		.id = id,
+		.attachment = attachment,
+		.key = k->number};
+	int r;
+
+	if (state_of(record) != KEY_IDLE)
+		return -EBUSY;
+	r = claim(k, q, record, attachment, bytes, asker, &seq);
+	if (r < 0)
+		return r;
+	m.seq = seq;
+	r = delivery_send_locked(k->tally, &m, sizeof(m));
+	if (r < 0)
+		release(k, q, make_record(seq, KEY_ASKED));
+	return r;
+}
+
+void key_leave_fetch(struct client_key *k, const struct key_asker *asker)
+{
+	struct key_request *q = &k->lane[SEGMENT_FETCH];
+	uint64_t record = atomic_load(&q->record);
+
+	if (state_of(record) == KEY_ASKED && atomic_load(&q->asker) == asker)
+		atomic_compare_exchange_strong(
+			&q->record, &record, make_record(record >> 2, KEY_LEFT));
+}
+
+void key_accept_fetched(struct client_key *k, const struct wire_fetched *m)
+{
+	struct wire_grant g = {.attachment = m->attachment,
+		.key = m->key,
+		.lane = SEGMENT_FETCH,
+		.seq = m->seq,
+		.amount = m->amount,
+		.status = m->status};
+
+	key_accept(k, &g);
+}
+
 /* Cells of another unit may have been here. */
 static void empty_cells(struct client_key *k)
 {

@@ -102,5 +102,16 @@ int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queu
  * -ENOMEM: so much was refused just now; -ENODEV, -ENOTCONN. Async-signal-safe. */
 int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes);
 
+/*
+ * Fetches what has been set aside for a place in line, without waiting; the asker, which stays where it
+ * is, is told as by key_ask(). The lock of the client is held, in all of these. -EBUSY: the key has
+ * another fetch under way; -EAGAIN: nothing was sent; -ENODEV, -ENOTCONN.
+ */
+int key_fetch(struct client_key *k, uint64_t attachment, uint64_t queue, uint64_t id,
+	uint64_t bytes, struct key_asker *asker);
+/* The asker wants it no more, and goes: what comes, if anything, lies at hand. */
+void key_leave_fetch(struct client_key *k, const struct key_asker *asker);
+void key_accept_fetched(struct client_key *k, const struct wire_fetched *m);
+
 /* A GRANT has come. Async-signal-safe. */
 void key_accept(struct client_key *k, const struct wire_grant *g);

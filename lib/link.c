@@ -20,6 +20,9 @@
 /* Between two attempts to connect while the daemon's backlog is full. */
 #define CONNECT_RETRY_MS 10
 
+/* Messages that one reads who only looks. */
+#define READ_MAX 256
+
 uint64_t link_now(void)
 {
 	struct timespec t;
@@ -336,6 +339,20 @@ int link_wait(struct link *l, const _Atomic uint64_t *word, uint64_t seen, uint6
 	if (atomic_load(&l->reader) == 0)
 		pass_on(l);
 	return r;
+}
+
+void link_read(struct link *l)
+{
+	NO_CANCELLATION;
+	int r = 0;
+
+	if (l->fd < 0 || atomic_load(&l->lost) || !become_reader(l))
+		return;
+	for (unsigned i = 0; i < READ_MAX && r == 0; i++)
+		r = read_one(l, false);
+	if (r == -ENOTCONN)
+		lose(l);
+	stop_reading(l);
 }
 
 void link_read_nowait(struct link *l)

@@ -67,6 +67,9 @@ void link_wake(struct link *l, const void *word);
  * for later. Async-signal-safe, errno is kept. */
 void link_read_nowait(struct link *l);
 
+/* The same for who may take a lock. */
+void link_read(struct link *l);
+
 /* A descriptor above the standard ones, which a program may have closed and may yet write to; takes
  * the other. A negative one is returned as it is. */
 int link_raise_fd(int fd);

@@ -211,6 +211,87 @@ struct tally_refusal {
  * -ENODEV, -ENOMEM.
  */
 int tally_last_refusal(struct tally *t, size_t size, struct tally_refusal *ret);
+/*
+ * Several charges that must not fail half-way: tally_reserve() charges them as one, as
+ * tally_charge_with() does (but not TALLY_FORCE), and what it charged is then taken in parts.
+ * Free with tally_reservation_free(), which gives back what is left. Any errno of
+ * tally_charge_with(); -ENOMEM also: no memory for the reservation.
+ */
+struct tally_reservation;
+int tally_reserve(struct tally_pool *p, const struct tally_charge_args *a, size_t size,
+	struct tally_reservation **ret);
+
+/*
+ * Takes so much of it: from then on it is the caller's charge, to be uncharged as any other, with the
+ * reservation's item if it has one. Never waits; async-signal-safe. -ENOMEM: more than is left, and
+ * nothing was taken; -ENODEV, -ECHILD as of a charge.
+ */
+int tally_reservation_charge(struct tally_reservation *r, uint64_t bytes);
+
+/* Gives back what is left. Nobody may be using it. Returns NULL. */
+struct tally_reservation *tally_reservation_free(struct tally_reservation *r);
+
+/* ------------------------------------------------------------------ waiting without blocking */
+
+/*
+ * A queue belongs to an event loop. tally_request() takes a place in line at the limit that has no
+ * room, and returns at once; when the bytes are charged, or it is certain that they will not be,
+ * the queue's descriptor becomes readable, and tally_queue_dispatch() runs the callback. Those who
+ * wait at a limit are served in the order in which they came, whether they block in
+ * tally_charge_with() or not. A loop that does not come for its bytes within a second of its turn
+ * lets others pass until it does; then it is the next.
+ *
+ * A queue, and each request in it, may be used by any thread, but one thread at a time dispatches a
+ * queue: another one's tally_queue_dispatch() is -EBUSY meanwhile, as is a callback's own. Several
+ * queues are dispatched by several threads without waiting for each other. After fork() the child's
+ * queues answer -ECHILD; freeing them there is allowed.
+ */
+struct tally_queue;
+struct tally_request;
+
+/*
+ * The outcome of a request: 0, and its bytes are charged to the pool, to be uncharged as any other
+ * charge; -ETIMEDOUT: not before its deadline; -ENODEV: detached, closed or removed; -ENOTCONN: the daemon is gone; -EDQUOT: this
+ * user has as many requests and watches waiting as it may (max_queued_per_uid of tallyd.conf(5));
+ * -EINVAL: no such item, or an event item; -ENOMEM. Runs in tally_queue_dispatch(), once, and without
+ * any lock: it may call everything but tally_queue_dispatch() and tally_queue_free() of its queue.
+ * `r` is freed when it returns.
+ */
+typedef void (*tally_done_fn)(struct tally_request *r, int result, void *userdata);
+
+/* Waits for the daemon, 5 s at most. Free with tally_queue_free(). -EDQUOT, as above; -EMFILE, -ENFILE;
+ * else as tally_attach(). */
+int tally_queue_new(struct tally *t, struct tally_queue **ret);
+
+/* Cancels all its requests, and closes its descriptor. Nobody may be dispatching it. Returns NULL. */
+struct tally_queue *tally_queue_free(struct tally_queue *q);
+
+/* To be polled for reading, also in an epoll set, and for nothing else. It is FD_CLOEXEC. */
+int tally_queue_fd(struct tally_queue *q);
+
+/* Never blocks. The number of callbacks that ran, or -EBUSY, -ECHILD. After tally_close(), and when
+ * the daemon is gone, all that wait end with -ENODEV and -ENOTCONN here. */
+int tally_queue_dispatch(struct tally_queue *q);
+
+/*
+ * Asks for bytes as the arguments say; without a deadline (0) it waits as long as it takes; flags must
+ * be 0. Never blocks, and never runs the callback itself. The pool is one of the queue's connection;
+ * the request keeps a reference of it, so detach it explicitly: with the last reference it would be
+ * detached by the dispatch, which then waits for the daemon.
+ *
+ * *ret (`ret` may be NULL) is the library's, and valid until the callback has returned or it was
+ * cancelled. What is wrong with the arguments, -ENODEV, -ECHILD, -ENOTCONN, -EDQUOT (2^20 requests in
+ * the queue) and -ENOMEM are returned, and then there is no request; all else is told the callback.
+ */
+int tally_request(struct tally_queue *q, struct tally_pool *p, const struct tally_charge_args *a,
+	size_t size, tally_done_fn fn, void *userdata, struct tally_request **ret);
+
+/*
+ * Gives up the place, or gives back what it was charged; when this returns the callback does not run
+ * and will not: if another thread is running it, this waits until it has returned. In its own callback
+ * this does nothing. NULL is fine. Returns NULL.
+ */
+struct tally_request *tally_request_cancel(struct tally_request *r);
 
 /* ------------------------------------------------------------------ items, files, pools */
 

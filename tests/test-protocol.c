@@ -418,6 +418,10 @@ static const size_t fixed_sizes[WIRE_REQUESTS_END] = {
 	[WIRE_UNWATCH] = sizeof(struct wire_unwatch),
 	[WIRE_ON_RECLAIM] = sizeof(struct wire_on_reclaim),
 	[WIRE_REFUSAL] = sizeof(struct wire_refusal),
+	[WIRE_QUEUE] = sizeof(struct wire_queue),
+	[WIRE_REQUEST] = sizeof(struct wire_request),
+	[WIRE_CANCEL] = sizeof(struct wire_cancel),
+	[WIRE_FETCH] = sizeof(struct wire_fetch),
 };
 
 static const unsigned n_strings[WIRE_REQUESTS_END] = {

@@ -46,6 +46,10 @@ static const struct kind requests[] = {
 	{WIRE_UNWATCH, 24, 0, 0, 0},
 	{WIRE_ON_RECLAIM, 32, 0, 0, 0},
 	{WIRE_REFUSAL, 24, 0, 0, 0},
+	{WIRE_QUEUE, 24, 0, 0, 0},
+	{WIRE_REQUEST, 64, 0, 0, 0},
+	{WIRE_CANCEL, 32, 0, 0, 0},
+	{WIRE_FETCH, 56, 0, 0, 0},
 };
 
 static const struct kind answers[] = {
@@ -57,11 +61,14 @@ static const struct kind answers[] = {
 	{WIRE_ITEM_IS, 32, 0, 0, 0},
 	{WIRE_TEXT, 32, 0, 1, 1},
 	{WIRE_DONE, 24, 0, 0, 0},
+	{WIRE_QUEUE_IS, 24, 0, 1, 0},
+	{WIRE_FETCHED, 64, 0, 0, 0},
 };
 
 static const struct kind notices[] = {
 	{WIRE_EVENT, 96, 0, 0, 0},
 	{WIRE_RECLAIM, 48, 0, 0, 0},
+	{WIRE_TURN, 40, 0, 0, 0},
 };
 
 static const struct kind reports[] = {

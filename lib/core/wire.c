@@ -39,6 +39,10 @@ static const struct shape requests[WIRE_REQUESTS_END] = {
 	[WIRE_UNWATCH] = {.fixed = sizeof(struct wire_unwatch)},
 	[WIRE_ON_RECLAIM] = {.fixed = sizeof(struct wire_on_reclaim)},
 	[WIRE_REFUSAL] = {.fixed = sizeof(struct wire_refusal)},
+	[WIRE_QUEUE] = {.fixed = sizeof(struct wire_queue)},
+	[WIRE_REQUEST] = {.fixed = sizeof(struct wire_request)},
+	[WIRE_CANCEL] = {.fixed = sizeof(struct wire_cancel)},
+	[WIRE_FETCH] = {.fixed = sizeof(struct wire_fetch)},
 };
 
 static const struct shape answers[WIRE_ANSWERS_END - WIRE_WELCOME] = {
@@ -50,11 +54,14 @@ static const struct shape answers[WIRE_ANSWERS_END - WIRE_WELCOME] = {
 	[WIRE_ITEM_IS - WIRE_WELCOME] = {.fixed = sizeof(struct wire_item_is)},
 	[WIRE_TEXT - WIRE_WELCOME] = {.fixed = sizeof(struct wire_text), .fds = 1, .tail = true},
 	[WIRE_DONE - WIRE_WELCOME] = {.fixed = sizeof(struct wire_done)},
+	[WIRE_QUEUE_IS - WIRE_WELCOME] = {.fixed = sizeof(struct wire_queue_is), .fds = 1},
+	[WIRE_FETCHED - WIRE_WELCOME] = {.fixed = sizeof(struct wire_fetched)},
 };
 
 static const struct shape notices[WIRE_NOTICES_END - WIRE_EVENT] = {
 	[WIRE_EVENT - WIRE_EVENT] = {.fixed = sizeof(struct wire_event)},
 	[WIRE_RECLAIM - WIRE_EVENT] = {.fixed = sizeof(struct wire_reclaim)},
+	[WIRE_TURN - WIRE_EVENT] = {.fixed = sizeof(struct wire_turn)},
 };
 
 static const struct shape reports[WIRE_REPORTS_END - WIRE_RECLAIMED] = {

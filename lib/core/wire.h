@@ -27,12 +27,17 @@
  *   WATCH path                DONE
  *   UNWATCH                   -
  *   ON_RECLAIM                DONE
+ *   QUEUE                     QUEUE_IS              the queue's own event socket
+ *   REQUEST                   -, or FETCHED: it has got no place
+ *   CANCEL                    -
+ *   FETCH                     FETCHED
  *
  * Over the event socket go notices, from the daemon, of what the client has not asked for just now, and
  * reports, from the client, of what came of one:
  *
  *   EVENT                     -
  *   RECLAIM                   RECLAIMED, at once or later
+ *   TURN                      -                     on a queue's socket alone
  *
  * A notice tells the state as it is when it is sent, not what has happened one by one: the daemon
  * keeps none of them for a client that does not read.
@@ -75,6 +80,10 @@ enum wire_type {
 	WIRE_UNWATCH,
 	WIRE_ON_RECLAIM,
 	WIRE_REFUSAL,
+	WIRE_QUEUE,
+	WIRE_REQUEST,
+	WIRE_CANCEL,
+	WIRE_FETCH,
 	WIRE_REQUESTS_END,
 
 	WIRE_WELCOME = 64,
@@ -85,10 +94,13 @@ enum wire_type {
 	WIRE_ITEM_IS,
 	WIRE_TEXT,
 	WIRE_DONE,
+	WIRE_QUEUE_IS,
+	WIRE_FETCHED,
 	WIRE_ANSWERS_END,
 
 	WIRE_EVENT = 128,
 	WIRE_RECLAIM,
+	WIRE_TURN,
 	WIRE_NOTICES_END,
 
 	WIRE_RECLAIMED = 192,
@@ -302,6 +314,78 @@ struct wire_on_reclaim {
 	struct wire_header h;
 	uint64_t attachment;
 	uint64_t flags;
+};
+
+/*
+ * A queue, by a number that is the client's and never used again in a session. It ends when the client
+ * closes its socket.
+ */
+struct wire_queue {
+	struct wire_header h;
+	uint64_t queue;
+};
+
+struct wire_queue_is {
+	struct wire_header h;
+	int32_t status;
+	uint32_t reserved;
+};
+
+/* A place in line, under an id that is not in use in the queue. */
+struct wire_request {
+	struct wire_header h;
+	uint64_t queue;
+	uint64_t id; /* not 0 */
+	uint64_t attachment;
+	uint64_t need;          /* bytes, not 0, below 2^43 */
+	uint64_t deadline_usec; /* CLOCK_MONOTONIC; UINT64_MAX: none */
+	uint32_t key;
+	uint32_t reserved;
+};
+
+/* Whatever has become of it; what was set aside for it goes back. */
+struct wire_cancel {
+	struct wire_header h;
+	uint64_t queue;
+	uint64_t id;
+};
+
+/* Its turn has come: the bytes become the key's. `seq` is of the key's lane for this. */
+struct wire_fetch {
+	struct wire_header h;
+	uint64_t queue;
+	uint64_t id;
+	uint64_t attachment;
+	uint64_t seq;
+	uint32_t key;
+	uint32_t reserved;
+};
+
+/*
+ * What a FETCH brings, or (seq 0) why a REQUEST has got no place. -EAGAIN: it came too late, or there
+ * was no turn; it has its place, and is told again. With any other status the place is gone.
+ */
+struct wire_fetched {
+	struct wire_header h;
+	uint64_t queue;
+	uint64_t id;
+	uint64_t attachment;
+	uint64_t seq;
+	uint64_t amount; /* bytes: the need, or 0 */
+	uint32_t key;
+	int32_t status;
+};
+
+/*
+ * Status 0: the turn of that place has come, and what it needs is set aside for a second; else it is
+ * over (-ETIMEDOUT, -ENODEV, …). Id 0: there is something for the queue on the main socket.
+ */
+struct wire_turn {
+	struct wire_header h;
+	uint64_t queue;
+	uint64_t id;
+	int32_t status;
+	uint32_t reserved;
 };
 
 /* What a watch tells of, numbers of bits in `mask`. */
