@@ -23,11 +23,6 @@
 #include "row.h"
 #include "user.h"
 
-/* Dead attachments of a session that do not count for its uid: collecting waits until there are some,
- * and a client that does as it should is not to pay for that. One that keeps its keys from being
- * collected is. */
-#define DEAD_FREE 256
-
 static int by_number(const void *a, const void *b)
 {
 	uint64_t x = ((const struct attachment *)a)->number;
@@ -100,7 +95,7 @@ static void stop_counting(struct attachment *a)
 static void mark_dead(struct attachment *a)
 {
 	a->is_dead = true;
-	if (a->session->n_dead_attachments++ < DEAD_FREE)
+	if (a->session->n_dead_attachments++ < ATTACHMENT_DEAD_FREE)
 		stop_counting(a);
 }
 

@@ -13,6 +13,12 @@
 
 struct callback;
 
+/*
+ * Dead attachments of a session that do not count for its uid: keys are collected in bulk, and a client
+ * that does as it should is not to pay for that. One that keeps its keys from being collected is.
+ */
+#define ATTACHMENT_DEAD_FREE 256
+
 enum attachment_state {
 	ATTACHMENT_LIVE,
 	ATTACHMENT_DETACHING, /* waits until no intent is open in its rows */

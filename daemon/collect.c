@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "attachment.h"
 #include "drain.h"
 #include "drainer.h"
 #include "key.h"
@@ -150,9 +151,18 @@ static struct collect *begin(struct session *s)
 	return c;
 }
 
+/* It is short of keys, or what has died counts for its uid by now. */
+static bool is_due(const struct session *s)
+{
+	if (s->n_free_keys < MANY_KEYS(s) && s->n_forgotten_keys >= MANY_KEYS(s))
+		return true;
+	return s->n_dead_attachments > ATTACHMENT_DEAD_FREE &&
+		s->n_forgotten_keys >= ATTACHMENT_DEAD_FREE / 2;
+}
+
 void collect_run(struct session *s)
 {
-	if (!s->collect && s->n_free_keys < MANY_KEYS(s) && s->n_forgotten_keys >= MANY_KEYS(s))
+	if (!s->collect && is_due(s))
 		s->collect = begin(s);
 	if (s->collect)
 		advance(s->collect);

@@ -14,7 +14,8 @@
 
 struct collect;
 
-/* Begins a collection if the session is short of free keys and enough wait to be collected, or
+/* Begins a collection if the session is short of free keys, or has many dead attachments, and enough
+ * wait to be collected, or
  * takes the running one as far as it comes without waiting. Called whenever a key is about to be
  * needed. */
 void collect_run(struct session *s);
