@@ -113,7 +113,8 @@ int tally_fd(struct tally *t);
  * flag does nothing.
  *
  * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EINVAL, -ENAMETOOLONG: not a
- * path; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),
+ * path; -EAGAIN: what would be made is beyond cgroup.max.depth or cgroup.max.descendants of a pool above
+ * it, and nothing is; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),
  * -EMFILE, -ENFILE (descriptors are needed for a moment), -ENOMEM.
  */
 int tally_attach(struct tally *t, const char *path, uint64_t flags, struct tally_pool **ret);
@@ -134,7 +135,8 @@ const char *tally_pool_path(const struct tally_pool *p);
 
 /*
  * Charges `bytes` to the pool and all its ancestors. Charging 0 bytes succeeds. May wait for the
- * daemon while it takes idle credit back from others, at most 5 s in all.
+ * daemon while it takes idle credit back from others, and sleep up to 2 s where it leaves a pool above
+ * memory.high (then it has succeeded, and other threads go on): at most 5 s in all.
  *
  * -ENOMEM: over a limit of the pool or of an ancestor, after idle credit was taken back; -EINVAL:
  * more than TALLY_BYTES_MAX; -ENODEV: detached, closed or removed; -ECHILD: the parent's handle in
@@ -372,7 +374,8 @@ int tally_get(struct tally *t, const char *path, const char *file, uint64_t flag
  */
 int tally_set(struct tally *t, const char *path, const char *file, const char *value);
 
-/* -EEXIST; -ENOENT: its parent does not exist. */
+/* -EEXIST; -ENOENT: its parent does not exist; -EAGAIN: it would be beyond cgroup.max.depth or
+ * cgroup.max.descendants of a pool above it. */
 int tally_create(struct tally *t, const char *path);
 
 /*
