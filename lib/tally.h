@@ -71,8 +71,11 @@ struct tally_options {
  * $TALLY_PERCPU is "rseq" or "atomic" to force the kind of per-CPU operation; else it is the faster
  * one that thread, kernel and daemon can do.
  *
- * -ENOTCONN: no daemon there; -EACCES: the socket may not be used by this user; -EPERM: the daemon
- * does not let this user in; -ETIMEDOUT: it does not answer; -EPROTO: it speaks another version;
+ * What the session may do (-EACCES, -EPERM below) is decided by the uid, gid and supplementary groups that
+ * the process has now, whatever it becomes later; the rules are in tallyd(8).
+ *
+ * -ENOTCONN: no daemon there; -EACCES: the socket may not be used by this user; -EDQUOT: this user has
+ * as many sessions as one may have; -ETIMEDOUT: it does not answer; -EPROTO: it speaks another version;
  * -EINVAL: bad address, flags, configuration or $TALLY_PERCPU; -ENOENT: no such configuration, or
  * what else hinders reading it (-EACCES, -EISDIR, …);
  * -EOPNOTSUPP: TALLY_FAIL_OPEN, and sequences that were forced and are not to be had; -EMFILE,
@@ -112,8 +115,12 @@ int tally_fd(struct tally *t);
  * configuration that names it makes it one that stays. Without TALLY_CREATE nothing is made, and so the
  * flag does nothing.
  *
- * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EINVAL, -ENAMETOOLONG: not a
- * path; -EAGAIN: what would be made is beyond cgroup.max.depth or cgroup.max.descendants of a pool above
+ * Over a daemon, the pool /users/UID of this process's uid is made when it, or a path below it, is first
+ * named here or to tally_create().
+ *
+ * -ENOENT: no such pool (or, with path NULL, no rule that names one); -EACCES: the pool's mode does not
+ * let this user attach, or that of the pool above make it; -EDQUOT: the user has as many attachments, or
+ * has made as many pools, as one may; -EINVAL, -ENAMETOOLONG: not a path; -EAGAIN: what would be made is beyond cgroup.max.depth or cgroup.max.descendants of a pool above
  * it, and nothing is; -ENOSPC: the session has no key left; -ENOTCONN, -ETIMEDOUT, -ECHILD, -ENODEV (closed),
  * -EMFILE, -ENFILE (descriptors are needed for a moment), -ENOMEM.
  */
@@ -364,22 +371,27 @@ int tally_usage(struct tally_pool *p, size_t size, struct tally_usage *ret);
 
 /*
  * The text of a pool's file, as `tallyctl get` and the exported file show it; free() it. At most
- * one of the flags. -ENOENT: no such pool or file; -EACCES: the file cannot be read.
+ * one of the flags. -ENOENT: no such pool or file; -EACCES: the file cannot be read,
+ * or the pool's mode does not let this user read it.
  */
 int tally_get(struct tally *t, const char *path, const char *file, uint64_t flags, char **ret_text);
 
 /*
  * Writes a value to a pool's file. -ENOENT: no such pool or file; -EACCES: the file cannot be
- * written; -EINVAL, -ERANGE: not a value of that file (the old one stays).
+ * written, or the mode of the pool above does not let this user do it; -EPERM: no mode could, it is for
+ * the owner of a pool above, or for root and admins; -EINVAL, -ERANGE: not a value of that file (the old
+ * one stays).
  */
 int tally_set(struct tally *t, const char *path, const char *file, const char *value);
 
-/* -EEXIST; -ENOENT: its parent does not exist; -EAGAIN: it would be beyond cgroup.max.depth or
+/* The pool belongs to this user. -EEXIST; -ENOENT: its parent does not exist; -EACCES: the parent's mode
+ * does not let this user; -EDQUOT: the user has made as many pools as one may; -EAGAIN: it would be beyond cgroup.max.depth or
  * cgroup.max.descendants of a pool above it. */
 int tally_create(struct tally *t, const char *path);
 
 /*
- * -EBUSY: it has children, attached sessions or bytes granted; -EPERM: the root.
+ * -EBUSY: it has children, attached sessions or bytes granted; -EACCES: the mode of the pool above does
+ * not let this user; -EPERM: the root, or the own pool in somebody else's.
  *
  * With TALLY_FORCE only children are in the way (-EBUSY), and bytes granted in a standalone pool, for
  * they are no part of its parent. From then on handles of the pool answer -ENODEV, also to charges that
