@@ -21,6 +21,8 @@
 /* Looks at what is pending between two periodic flushes. */
 #define TICKS 8
 #define TICK_MS_MIN 50
+/* Between two writings of what is in a hurry. */
+#define HURRY_MS 10
 
 struct export
 {
@@ -29,8 +31,12 @@ struct export
 	struct exporter *exporter;
 	struct exportset set;
 	struct exportdue due;
-	uv_timer_t tick; /* for what is due before the periodic flush */
-	uint64_t left;   /* changes that are still to be taken */
+	uv_timer_t tick;  /* for what is due before the periodic flush */
+	uv_timer_t hurry; /* for what is in a hurry */
+	unsigned handles;
+	uint64_t hurried_ms; /* when that was last done */
+	uint64_t n_hurried;  /* changes, at the head of the list, that are in a hurry */
+	uint64_t left;       /* changes that are still to be taken */
 	unsigned in_flight;
 	struct exporter_jobs gone;  /* removals to be handed over */
 	struct exporter_jobs again; /* those that have failed */
@@ -114,13 +120,16 @@ static bool look_at(struct export *e, struct pool *p, struct exporter_batch *b)
 
 	if (p->export.state == EXPORTSET_UNSEEN)
 		add(e, p);
-	if (!is_in(p))
+	if (!is_in(p)) {
+		p->export.hurried = false;
 		return false;
+	}
 	if (p->export.busy) {
-		/* Behind what this run takes, so that what comes of the try is known by then. */
+		/* One in a hurry comes back when it is settled. Behind what this run takes, so that what comes of the try is known by then. */
 		pool_change(p);
 		return false;
 	}
+	p->export.hurried = false;
 	r = exportjob_make(e->manager, p, &j);
 	if (r < 0) {
 		distrust(p);
@@ -226,6 +235,39 @@ void export_forget(struct export *e, struct pool *p)
 	hand_over(e);
 }
 
+/* ------------------------------------------------------------------ what is in a hurry */
+
+static void on_hurry(uv_timer_t *t)
+{
+	struct export *e = t->data;
+
+	e->hurried_ms = uv_now(t->loop);
+	e->left += e->n_hurried;
+	e->n_hurried = 0;
+	hand_over(e);
+}
+
+/* It is in the list of changes. */
+static void hurry_one(struct export *e, struct pool *p)
+{
+	uint64_t now = uv_now(e->hurry.loop), next = e->hurried_ms + HURRY_MS;
+
+	p->export.hurried = true;
+	pool_hurry_change(p);
+	e->n_hurried++;
+	if (!uv_is_active((uv_handle_t *)&e->hurry))
+		uv_timer_start(&e->hurry, on_hurry, next > now ? next - now : 0, 0);
+}
+
+void export_hurry(struct export *e, struct pool *p)
+{
+	if (!e || e->freeing)
+		return;
+	for (; p; p = p->parent)
+		if (!p->export.hurried && (is_in(p) || p->export.state == EXPORTSET_UNSEEN))
+			hurry_one(e, p);
+}
+
 /* ------------------------------------------------------------------ what came of it */
 
 static void settle_pool(struct export *e, struct exporter_job *j)
@@ -237,6 +279,10 @@ static void settle_pool(struct export *e, struct exporter_job *j)
 		p->export.failed = count_failed(e, p->export.failed, j->result < 0);
 		if (p->export.failed)
 			distrust(p);
+		if (p->export.hurried && p->in_tree) {
+			pool_change(p);
+			hurry_one(e, p);
+		}
 	}
 	pool_unref(p);
 	exporter_job_free(j);
@@ -383,7 +429,9 @@ int export_new(struct manager *m, struct export **ret)
 	}
 	exportset_begin(&e->set, e->dir, m->conf, m->tree->root);
 	uv_timer_init(m->loop, &e->tick);
-	e->tick.data = e;
+	uv_timer_init(m->loop, &e->hurry);
+	e->tick.data = e->hurry.data = e;
+	e->handles = 2;
 	set_tick(e);
 	*ret = e;
 	return 0;
@@ -393,6 +441,8 @@ static void on_closed(uv_handle_t *h)
 {
 	struct export *e = h->data;
 
+	if (--e->handles > 0)
+		return;
 	free(e->dir);
 	free(e);
 }
@@ -412,5 +462,6 @@ struct export *export_free(struct export *e)
 	free_jobs(&e->again);
 	exportdue_clear(&e->due);
 	uv_close((uv_handle_t *)&e->tick, on_closed);
+	uv_close((uv_handle_t *)&e->hurry, on_closed);
 	return NULL;
 }

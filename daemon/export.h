@@ -24,6 +24,10 @@ struct export *export_free(struct export *e);
 /* Writes what has changed up to now, and tries again what could not be written. */
 void export_run(struct export *e);
 
+/* An event was counted at the pool and at all above it, and watchers of their files are to see it
+ * soon: they are written within 10 ms of the last time, if the exporter keeps up. */
+void export_hurry(struct export *e, struct pool *p);
+
 /* The pool has been removed: its files go. */
 void export_forget(struct export *e, struct pool *p);
 

@@ -142,6 +142,14 @@ static void init_rstats(struct manager *m)
 	m->rstats.each = attachment_each_stat;
 }
 
+static void on_event(struct pool *p, enum pool_event e)
+{
+	struct manager *m = p->tree->userdata;
+
+	watch_event(p, e);
+	export_hurry(m->export, p);
+}
+
 static void on_drop(struct pool *p)
 {
 	owner_forget(p);
@@ -179,7 +187,8 @@ static int build(struct manager *m, int *listen_fd)
 	m->tree->now = manager_now;
 	m->tree->on_drop = on_drop;
 	m->tree->n_nodes = m->n_nodes;
-	m->tree->on_event = watch_event;
+	m->tree->on_event = on_event;
+	m->tree->userdata = m;
 	init_rstats(m);
 	r = users_new(&m->users);
 	if (r < 0)

@@ -48,6 +48,7 @@ struct pool_export {
 	uint16_t depth;
 	uint8_t state; /* enum exportset_state */
 	bool has_files : 1, busy : 1, failed : 1, over : 1;
+	bool hurried : 1; /* it is not to wait for the periodic flush */
 };
 
 /* Records of refusals by its limits: refusal.h. */
