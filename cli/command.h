@@ -55,4 +55,5 @@ int change_evict(struct invocation *inv);
 int change_reload(struct invocation *inv);
 
 int run_command(struct invocation *inv);
+int events_command(struct invocation *inv);
 int why_command(struct invocation *inv);

@@ -102,6 +102,8 @@ static const struct command commands[] = {
 		run_command},
 	{"clients", "[POOL]", "the sessions attached to a pool or below it", NULL, 0, 1,
 		BIT(OPTION_JSON), false, show_clients},
+	{"events", "[POOL]", "follow the events of a pool and of those below it", NULL, 0, 1,
+		BIT(OPTION_JSON), false, events_command},
 	{"why", "[POOL]", "the last refusals below a pool, each with what was tried", NULL, 0, 1,
 		BIT(OPTION_JSON), false, why_command},
 	{"drain", "POOL", "return the idle credit of the subtree now", NULL, 1, 1, 0, false,
@@ -136,7 +138,8 @@ static void print_help(void)
 	     "Options:\n"
 	     "  --socket PATH  the socket of tallyd, instead of $TALLY_ADDRESS or\n"
 	     "                 /run/tallyd/tallyd.sock\n"
-	     "  --json         print JSON (status, tree, get, clients, why)\n"
+	     "  --json         print JSON (status, tree, get, clients, events,\n"
+	     "                 why)\n"
 	     "  --version      print the version\n"
 	     "  --help         print this; behind a COMMAND: how that one is used\n"
 	     "\n"

@@ -927,6 +927,56 @@ test_run() {
 	works "then its pool can be removed" remove /tenants/b
 }
 
+# ------------------------------------------------------------------ events
+
+# follow ARGUMENT ...: `events` in the background; its pid is in $follower. It is there when its
+# first event is: until then one is made again and again.
+follow() {
+	"$TALLYCTL" --socket "$socket" "$@" >"$work/events.out" 2>"$work/events.err" &
+	follower=$!
+	holders+=("$follower")
+}
+
+refuse_one() {
+	"$TALLYCTL" --socket "$socket" run /tenants/ev 2M -- true 2>/dev/null
+	sleep 0.02
+	grep -q "$1" "$work/events.out"
+}
+
+# stops STATUS TEXT COMMAND ...: after the command the follower ends so.
+stops() {
+	local expected=$1 text=$2
+
+	shift 2
+	last=("$@")
+	"$@"
+	wait "$follower"
+	status=$?
+	cp "$work/events.err" "$work/err"
+	cp "$work/events.out" "$work/out"
+	[ $status -eq "$expected" ]
+	report $? "$text"
+}
+
+test_events() {
+	fails 1 "/none: no such pool" "events of no pool" events /none
+	fails 2 "" "events of two pools" events / /tenants
+	works "a pool to follow" create /tenants/ev memory.max=1M
+	follow events /tenants/ev
+	check "a refusal is told" soon refuse_one '^/tenants/ev oom [0-9]'
+	check "and the hit of the limit" soon grep -q '^/tenants/ev max [0-9]' "$work/events.out"
+	stops 0 "SIGTERM ends it well" kill -TERM "$follower"
+	check "without a word" test ! -s "$work/events.err"
+	follow --json events
+	check "the root has it too, as JSON" soon refuse_one '^{"pool":"/","event":"oom","count":[0-9]*}$'
+	stops 0 "SIGINT ends it well" kill -INT "$follower"
+	follow events /tenants/ev
+	check "it follows" soon refuse_one ' oom '
+	works "the pool is removed" remove /tenants/ev
+	stops 0 "it ends with the pool" true
+	check "and says so" grep -qx '/tenants/ev removed 1' "$work/events.out"
+}
+
 # ------------------------------------------------------------------ configuration
 
 test_reload() {
@@ -961,9 +1011,15 @@ test_reload() {
 }
 
 test_stopped() {
+	works "a pool to follow once more" create /tenants/ev memory.max=1M
+	follow events /tenants/ev
+	check "it follows" soon refuse_one ' oom '
 	kill -KILL $daemon
 	wait $daemon 2>/dev/null
 	daemon=
+	stops 1 "events ends when the daemon is gone" true
+	told_one_line && grep -q 'tallyd is gone' "$work/err"
+	report $? "and says so in one line"
 	fails 1 "no tallyd at unix:$socket; start it" "status once the daemon is gone" status
 	fails 1 "no tallyd at" "get, too" get / memory.current
 	fails 1 "no tallyd at" "and run" run / 1K -- true
@@ -980,6 +1036,7 @@ test_pools
 test_values
 test_vanishing
 test_run
+test_events
 test_reload
 test_stopped
 echo "1..$number"

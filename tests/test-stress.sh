@@ -5,13 +5,15 @@
 # under load, and by the stock alone on shared memory. Builds that are wrong on purpose have to be
 # found out by the same means, or those would prove nothing.
 #
-#	test-stress.sh [SECONDS]	so long for each of the runs that have to pass; 3
+#	test-stress.sh [SECONDS [events]]	so long for each of the runs that have to pass; 3.
+#						events: that run alone
 #
 # Needs $TALLYD, and in $STRESS the programs of tests/stress.
 
 set -u
 
 seconds=${1:-3}
+only=${2:-}
 # Wrong builds are found out in half a second or two.
 patience=40
 passed=0
@@ -40,19 +42,19 @@ report() {
 	esac
 }
 
-# Passes on what the whole system's stress reports. It says itself what failed, unless it breaks
+# pass PROGRAM DESCRIPTION: passes on what it reports. It says itself what failed, unless it breaks
 # off.
-whole() {
+pass() {
 	local line
 
-	if [ ! -x "$STRESS/stress" ]; then
-		report "ok - the whole system # SKIP it is not built"
+	if [ ! -x "$STRESS/$1" ]; then
+		report "ok - $2 # SKIP it is not built"
 		return
 	fi
 	while IFS= read -r line; do
 		report "$line"
-	done < <("$STRESS/stress" "$seconds" 2>&1)
-	wait $! || [ $? = 1 ] || report "not ok - the whole system: broken off"
+	done < <("$STRESS/$1" "$seconds" 2>&1)
+	wait $! || [ $? = 1 ] || report "not ok - $2: broken off"
 }
 
 # control PROGRAM SECONDS STATUS DESCRIPTION
@@ -74,11 +76,16 @@ control() {
 	esac
 }
 
-whole
-control sound "$seconds" 0 "two processes conserve what is in their stocks"
-control unarmed "$patience" 1 "sequences that are not armed are found out"
-control mm-cid "$patience" 1 "an index that is not the CPU's number is found out"
-control remote "$patience" 1 "atomics and sequences on one word are found out"
+credit() {
+	pass stress "the whole system"
+	control sound "$seconds" 0 "two processes conserve what is in their stocks"
+	control unarmed "$patience" 1 "sequences that are not armed are found out"
+	control mm-cid "$patience" 1 "an index that is not the CPU's number is found out"
+	control remote "$patience" 1 "atomics and sequences on one word are found out"
+}
+
+[ -n "$only" ] || credit
+pass events "a storm of events"
 
 echo "1..$((passed + failed + skipped))"
 echo "$passed passed, $failed failed"
