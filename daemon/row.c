@@ -34,8 +34,10 @@ static void publish(const struct key *k)
 	atomic_store_explicit(&f->granted, c->granted, memory_order_relaxed);
 	atomic_store_explicit(&f->batch, c->state == LEDGER_LIVE ? (uint32_t)key_batch(k) : 0,
 		memory_order_relaxed);
-	atomic_store_explicit(
-		&f->attachment, c->state == LEDGER_LIVE ? c->attachment : 0, memory_order_release);
+	/* A client whose session has ended finds its socket closed, not its pool removed. */
+	atomic_store_explicit(&f->attachment,
+		c->state == LEDGER_LIVE || c->state == LEDGER_FREE ? c->attachment : 0,
+		memory_order_release);
 	atomic_store_explicit(&f->change, change_of(c), memory_order_relaxed);
 	segment_figures_end(f);
 }

@@ -907,6 +907,24 @@ static void test_exported_files(void **state)
 	remove_child();
 }
 
+/* It has one user, who may do everything. */
+static void test_embedded(void **state)
+{
+	struct tally *t;
+	char *text;
+
+	(void)state;
+	assert_int_equal(tally_open("embedded:", 0, &t), 0);
+	assert_int_equal(tally_create(t, "/a"), 0);
+	assert_int_equal(tally_get(t, "/a", "pool.owner", 0, &text), -ENOENT);
+	assert_int_equal(tally_get(t, "/a", "pool.mode", 0, &text), -ENOENT);
+	assert_int_equal(tally_set(t, "/a", "pool.owner", "1:1"), -ENOENT);
+	assert_int_equal(tally_set(t, "/a", "pool.evict", "1"), -ENOENT);
+	assert_int_equal(tally_set(t, "/a", "memory.max", "1G"), 0);
+	assert_int_equal(tally_remove(t, "/a", 0), 0);
+	tally_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -922,6 +940,7 @@ int main(void)
 		cmocka_unit_test(test_evict_whom),
 		cmocka_unit_test(test_evict_oneself),
 		cmocka_unit_test(test_exported_files),
+		cmocka_unit_test(test_embedded),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
