@@ -481,6 +481,11 @@ int key_fetch(struct client_key *k, uint64_t attachment, uint64_t queue, uint64_
 	return r;
 }
 
+bool key_is_fetching(const struct client_key *k)
+{
+	return state_of(atomic_load(&k->lane[SEGMENT_FETCH].record)) != KEY_IDLE;
+}
+
 void key_leave_fetch(struct client_key *k, const struct key_asker *asker)
 {
 	struct key_request *q = &k->lane[SEGMENT_FETCH];

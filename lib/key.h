@@ -109,6 +109,7 @@ int key_ask_nowait(struct client_key *k, uint64_t attachment, uint64_t bytes);
  */
 int key_fetch(struct client_key *k, uint64_t attachment, uint64_t queue, uint64_t id,
 	uint64_t bytes, struct key_asker *asker);
+bool key_is_fetching(const struct client_key *k);
 /* The asker wants it no more, and goes: what comes, if anything, lies at hand. */
 void key_leave_fetch(struct client_key *k, const struct key_asker *asker);
 void key_accept_fetched(struct client_key *k, const struct wire_fetched *m);

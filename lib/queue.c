@@ -82,6 +82,14 @@ static void enter(struct tally_request *r, enum state state)
 	TAILQ_INSERT_TAIL(&r->queue->lists[state], r, entry);
 }
 
+/* Back to where it was the first. */
+static void enter_first(struct tally_request *r, enum state state)
+{
+	TAILQ_REMOVE(&r->queue->lists[r->state], r, entry);
+	r->state = state;
+	TAILQ_INSERT_HEAD(&r->queue->lists[state], r, entry);
+}
+
 static bool has(const struct tally_queue *q, enum state state)
 {
 	return !TAILQ_EMPTY(&q->lists[state]);
@@ -196,7 +204,7 @@ static int send_request(struct tally_request *r)
 	enter(r, WAITS);
 	e = delivery_send_locked(r->queue->tally, &m, sizeof(m));
 	if (e == -EAGAIN)
-		enter(r, UNSENT);
+		enter_first(r, UNSENT);
 	return e;
 }
 
@@ -214,11 +222,13 @@ static int send_fetch(struct tally_request *r)
 {
 	int e;
 
+	if (key_is_fetching(r->key))
+		return -EBUSY;
 	r->asker = (struct key_asker){0};
 	enter(r, FETCHING);
 	e = key_fetch(r->key, r->pool->attachment, r->queue->number, r->id, r->bytes, &r->asker);
-	if (e == -EBUSY || e == -EAGAIN)
-		enter(r, READY);
+	if (e == -EAGAIN || e == -EBUSY)
+		enter_first(r, READY);
 	else if (e < 0)
 		finish(r, e);
 	return e;
