@@ -259,8 +259,9 @@ static void test_never_seen_half_written(void **state _unused_)
 /* ------------------------------------------------------------------ the same everywhere */
 
 #define ALL_FILES                                                                                  \
-	"memory.current memory.peak memory.max memory.events memory.events.local memory.stat "     \
-	"memory.numa_stat cgroup.events cgroup.stat cgroup.procs pool.children"
+	"memory.current memory.peak memory.low memory.high memory.max memory.events "              \
+	"memory.events.local memory.stat memory.numa_stat cgroup.events cgroup.stat cgroup.procs " \
+	"pool.children"
 
 static char *from_tallyctl(const char *pool, const char *name)
 {

@@ -417,6 +417,11 @@ static void test_values(void **state)
 	accept(f, "pool a", "cgroup.max.depth", "max");
 	assert_true(p->values[LIMIT_DEPTH] == VALUE_MAX);
 	refuse(f, "pool a", "cgroup.max.depth", "1K", "a number of levels");
+	accept(f, "pool a", "enforce", "observe");
+	assert_int_equal(p->observe, 1);
+	accept(f, "pool a", "enforce", "yes");
+	assert_int_equal(p->observe, 0);
+	refuse(f, "pool a", "enforce", "no", "yes, or observe");
 	accept(f, "pool a", "cgroup.max.descendants", "0");
 	assert_int_equal(p->values[LIMIT_DESCENDANTS], 0);
 	refuse(f, "pool a", "cgroup.max.descendants", "many", "a number of pools");

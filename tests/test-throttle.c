@@ -558,19 +558,78 @@ static void test_many(void **state _unused_)
 	tally_detach(p);
 }
 
+/* ------------------------------------------------------------------ exported */
+
+static int stop_daemon(void **state _unused_)
+{
+	tally = tally_close(tally);
+	harness_stop(&harness);
+	return 0;
+}
+
+/* Averages fall when nothing happens: the file follows. */
+static int file_is_right(void *userdata)
+{
+	_cleanup_(freep) char *asked = harness_get(tally, userdata, "memory.pressure");
+	char name[256], text[512];
+	size_t n;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "%s/pools%s/memory.pressure", harness.runtime,
+		(const char *)userdata);
+	f = fopen(name, "re");
+	if (!f)
+		return 0;
+	n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	return strcmp(asked, text) == 0;
+}
+
+struct average {
+	char *path;
+	char text[512];
+};
+
+static int file_is_right_again(void *userdata)
+{
+	struct average *a = userdata;
+	_cleanup_(freep) char *asked = harness_get(tally, a->path, "memory.pressure");
+
+	return strcmp(asked, a->text) != 0 && file_is_right(a->path);
+}
+
+static void test_exported(void **state _unused_)
+{
+	char path[] = "/x";
+	struct average average = {.path = path};
+	struct tally_pool *p;
+
+	harness_start(&harness,
+		"[daemon]\nflush_interval = 100ms\nexport = /x\nexport_files = memory.pressure\n");
+	tally = harness_open(&harness);
+	p = attach(path, "1M");
+	assert_true(harness_wait(file_is_right, path, HARNESS_PATIENCE_MS));
+	assert_int_equal(tally_charge(p, 32 * MIB), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		char *text;
+
+		assert_true(harness_wait(file_is_right, path, HARNESS_PATIENCE_MS));
+		text = harness_get(tally, path, "memory.pressure");
+		snprintf(average.text, sizeof(average.text), "%s", text);
+		free(text);
+		assert_true(harness_wait(file_is_right_again, &average, HARNESS_PATIENCE_MS));
+	}
+	tally_detach(p);
+	stop_daemon(NULL);
+}
+
 /* ------------------------------------------------------------------ both engines */
 
 static int start_daemon(void **state _unused_)
 {
 	harness_start(&harness, "");
 	tally = harness_open(&harness);
-	return 0;
-}
-
-static int stop_daemon(void **state _unused_)
-{
-	tally = tally_close(tally);
-	harness_stop(&harness);
 	return 0;
 }
 
@@ -610,6 +669,7 @@ int main(void)
 		BOTH(test_queue),
 		DAEMON(test_killed),
 		DAEMON(test_many),
+		cmocka_unit_test(test_exported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

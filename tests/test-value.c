@@ -160,6 +160,22 @@ static void test_number(void **state _unused_)
 	check_bad(value_parse_number, -ERANGE, large, ELEMENTS(large));
 }
 
+static void test_count(void **state _unused_)
+{
+	static const struct good good[] = {
+		{"0", 0},
+		{" 17\n", 17},
+		{"18446744073709551614", UINT64_MAX - 1},
+		{" max ", VALUE_MAX},
+	};
+	static const char *const bad[] = {NULL, "", "1K", "-1", "Max", "max 1"};
+	static const char *const large[] = {"18446744073709551615", "99999999999999999999"};
+
+	check_good(value_parse_count, good, ELEMENTS(good));
+	check_bad(value_parse_count, -EINVAL, bad, ELEMENTS(bad));
+	check_bad(value_parse_count, -ERANGE, large, ELEMENTS(large));
+}
+
 static void test_usec(void **state _unused_)
 {
 	static const struct good good[] = {
@@ -365,6 +381,7 @@ int main(void)
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_number),
+		cmocka_unit_test(test_count),
 		cmocka_unit_test(test_usec),
 		cmocka_unit_test(test_bool),
 		cmocka_unit_test(test_mode),
