@@ -509,7 +509,7 @@ _public_ int tally_queue_dispatch(struct tally_queue *q)
 	pthread_mutex_lock(&t->lock);
 	if (q->dispatching) {
 		pthread_mutex_unlock(&t->lock);
-		return -EBUSY;
+		return 0;
 	}
 	q->dispatching = true;
 	q->dispatcher = pthread_self();

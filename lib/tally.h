@@ -251,7 +251,7 @@ struct tally_reservation *tally_reservation_free(struct tally_reservation *r);
  * lets others pass until it does; then it is the next.
  *
  * A queue, and each request in it, may be used by any thread, but one thread at a time dispatches a
- * queue: another one's tally_queue_dispatch() is -EBUSY meanwhile, as is a callback's own. Several
+ * queue: another one's tally_queue_dispatch() returns 0 meanwhile, as does a callback's own. Several
  * queues are dispatched by several threads without waiting for each other. After fork() the child's
  * queues answer -ECHILD; freeing them there is allowed.
  */
@@ -278,7 +278,7 @@ struct tally_queue *tally_queue_free(struct tally_queue *q);
 /* To be polled for reading, also in an epoll set, and for nothing else. It is FD_CLOEXEC. */
 int tally_queue_fd(struct tally_queue *q);
 
-/* Never blocks. The number of callbacks that ran, or -EBUSY, -ECHILD. After tally_close(), and when
+/* Never blocks. The number of callbacks that ran, or -ECHILD. After tally_close(), and when
  * the daemon is gone, all that wait end with -ENODEV and -ENOTCONN here. */
 int tally_queue_dispatch(struct tally_queue *q);
 
