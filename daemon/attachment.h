@@ -42,12 +42,15 @@ struct attachment {
 	uint64_t detach_cookie, detach_dropped;
 	uint64_t refused; /* requests */
 	uint64_t overdraft;
-	struct callback *callback; /* NULL: it has none */
+	struct callback *callback;           /* NULL: it has none */
+	TAILQ_ENTRY(attachment) asked_entry; /* reclaim.c: while it is waited for */
 	TAILQ_HEAD(, key) keys;
 	TAILQ_ENTRY(attachment) entry; /* in the session */
 	/* It counts for the uid, and it is dead: detached, and its keys not yet to be used again. */
 	bool counts, is_dead;
 };
+
+TAILQ_HEAD(asked_list, attachment);
 
 /* The attachment of that number, whatever its state; NULL: none. */
 struct attachment *attachment_find(struct session *s, uint64_t number);

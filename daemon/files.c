@@ -10,10 +10,12 @@
 #include "attachment.h"
 #include "core/place.h"
 #include "core/statfmt.h"
+#include "core/value.h"
 #include "drain.h"
 #include "evict.h"
 #include "export.h"
 #include "flush.h"
+#include "giveback.h"
 #include "owed.h"
 #include "owner.h"
 #include "packet.h"
@@ -120,6 +122,8 @@ static int print_status(struct manager *m, FILE *f, struct pool *p)
 	fprintf(f, "refusals %" PRIu64 "\n", s->refusals);
 	fprintf(f, "drains %" PRIu64 "\n", s->drains);
 	fprintf(f, "drained_bytes %" PRIu64 "\n", s->drained_bytes);
+	fprintf(f, "reclaims %" PRIu64 "\n", s->reclaims);
+	fprintf(f, "reclaimed_bytes %" PRIu64 "\n", s->reclaimed_bytes);
 	fprintf(f, "steals_missed %" PRIu64 "\n", s->steals_missed);
 	fprintf(f, "rings %" PRIu64 "\n", s->rings);
 	fprintf(f, "flushes %" PRIu64 "\n", s->flushes);
@@ -183,6 +187,30 @@ static void on_drained(void *userdata, uint64_t bytes)
 	owed_done(o, 0);
 }
 
+static void on_given_back(void *userdata, bool reached)
+{
+	struct owed *o = userdata;
+
+	queue_kick(o->manager);
+	owed_done(o, reached ? 0 : -EAGAIN);
+}
+
+static int write_reclaim(struct session *s, uint64_t cookie, struct pool *p, const char *value)
+{
+	struct owed *o;
+	uint64_t bytes;
+	int r = value_parse_bytes(value, &bytes);
+
+	if (r >= 0)
+		r = owed_new(s, cookie, &o);
+	if (r < 0)
+		return r;
+	r = giveback_start(s->manager, p, bytes, on_given_back, o);
+	if (r < 0)
+		owed_free(o);
+	return r;
+}
+
 static int write_drain(struct session *s, uint64_t cookie, struct pool *p, const char *value)
 {
 	struct itemlimit_place at = {p, 0};
@@ -230,6 +258,7 @@ struct file {
 
 static const struct file files[] = {
 	{.name = "cgroup.procs", .print = print_procs},
+	{.name = "memory.reclaim", .write = write_reclaim},
 	{.name = "pool.clients", .print = print_clients},
 	{.name = "pool.drain", .write = write_drain, .write_needs = ACCESS_OPERATE},
 	/* Whom it may evict is asked of each client's pools. */

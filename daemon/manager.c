@@ -20,10 +20,12 @@
 #include "drain.h"
 #include "export.h"
 #include "flush.h"
+#include "giveback.h"
 #include "kernel.h"
 #include "log.h"
 #include "owner.h"
 #include "queue.h"
+#include "reclaim.h"
 #include "reload.h"
 #include "row.h"
 #include "rundir.h"
@@ -204,6 +206,12 @@ static int build(struct manager *m, int *listen_fd)
 	r = drain_new(m, &m->drain);
 	if (r < 0)
 		return fail(m, "the drainer", r);
+	r = reclaims_new(m, &m->reclaims);
+	if (r < 0)
+		return fail(m, "reclaim", r);
+	r = givebacks_new(m, &m->givebacks);
+	if (r < 0)
+		return fail(m, "reclaim", r);
 	r = decay_new(m, &m->decay);
 	if (r < 0)
 		return fail(m, "decay", r);
@@ -268,6 +276,8 @@ void manager_stop(struct manager *m)
 	while ((s = TAILQ_FIRST(&m->sessions)))
 		session_end(s, "tallyd stops");
 	m->decay = decay_free(m->decay);
+	m->givebacks = givebacks_free(m->givebacks);
+	m->reclaims = reclaims_free(m->reclaims);
 	m->drain = drain_free(m->drain);
 	m->queues = queues_free(m->queues);
 	m->throttle = throttle_free(m->throttle);

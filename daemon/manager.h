@@ -23,7 +23,9 @@ struct decay;
 struct drain;
 struct export;
 struct flush;
+struct givebacks;
 struct queues;
+struct reclaims;
 struct refusals;
 struct rundir;
 struct server;
@@ -44,6 +46,7 @@ struct manager_options {
 /* The daemon's own figures, shown in tallyd.status. */
 struct manager_stats {
 	uint64_t grants, refusals, drains, drained_bytes, steals_missed, rings;
+	uint64_t reclaims, reclaimed_bytes; /* rounds; what clients said that they gave back */
 	uint64_t flushes, unflushed_reads, flush_usec;
 	uint64_t sessions_total;
 	/* Files written, their bytes, what could not be written or removed; pools that have files. */
@@ -76,6 +79,8 @@ struct manager {
 	struct rstat_host rstats;
 
 	struct drain *drain;
+	struct reclaims *reclaims;
+	struct givebacks *givebacks;
 	struct decay *decay;
 	struct queues *queues;
 	struct throttle *throttle;

@@ -176,8 +176,7 @@ static bool on_key(struct session *s, const union message_buffer *m, const char 
 		r = attachment_key(a, m->key.item, &k, &extent);
 	send_key(s, WIRE_KEYED, &like, r, k, extent);
 	/* Without a cookie nobody waits for it. */
-	if (a && m->h.cookie == 0 && !(m->key.flags & WIRE_KEY_STAT) &&
-		a->state == ATTACHMENT_LIVE)
+	if (a && m->h.cookie == 0 && !(m->key.flags & WIRE_KEY_STAT) && a->state == ATTACHMENT_LIVE)
 		watches_credit(s, a->pool);
 	return true;
 }

@@ -6,9 +6,11 @@
 
 #include "core/fairness.h"
 #include "drain.h"
+#include "reclaim.h"
 #include "request.h"
 
 #define TICK_MS 20
+#define RECLAIM_AGAIN_USEC 500000 /* after a round that brought nothing */
 
 struct queue {
 	TAILQ_ENTRY(queue) entry;
@@ -16,6 +18,8 @@ struct queue {
 	struct queues *queues;
 	struct itemlimit_place at;
 	struct drain_wait *wait;
+	struct reclaim_wait *reclaim;
+	uint64_t next_reclaim_usec; /* not before */
 	TAILQ_HEAD(, request) requests;
 	const struct request *head; /* only compared */
 	uint64_t head_since_usec;
@@ -59,6 +63,7 @@ static void free_queue(struct queue *q)
 	struct queues *all = q->queues;
 
 	drain_cancel(q->wait);
+	reclaim_cancel(q->reclaim);
 	TAILQ_REMOVE(&all->list, q, entry);
 	unlink_queue(q);
 	pool_unref(q->at.pool);
@@ -260,10 +265,44 @@ static void on_drained(void *userdata, uint64_t bytes)
 	serve(q);
 }
 
+static void on_reclaimed(void *userdata, const struct reclaim_result *result)
+{
+	struct queue *q = userdata;
+	struct request *r = TAILQ_FIRST(&q->requests);
+
+	q->reclaim = NULL;
+	r->drained_bytes += result->drained;
+	r->asked_bytes += result->asked;
+	r->reclaimed_bytes += result->reclaimed;
+	q->next_reclaim_usec = manager_now() + (result->came ? 0 : RECLAIM_AGAIN_USEC);
+	serve(q);
+}
+
+/* For the head; for as long as that brings something, and else now and then. */
+static void reclaim_for(struct queue *q, struct itemlimit_place failed)
+{
+	const struct request *r = TAILQ_FIRST(&q->requests);
+	struct manager *m = q->queues->manager;
+	uint64_t bytes = reclaim_deficit(failed, r->need);
+
+	if (q->reclaim || bytes == 0 || manager_now() < q->next_reclaim_usec)
+		return;
+	if (reclaim_start(m, failed, bytes, on_reclaimed, q, &q->reclaim) == 0)
+		pool_count_event(failed.pool, POOL_RECLAIM);
+	else
+		q->next_reclaim_usec = manager_now() + RECLAIM_AGAIN_USEC;
+}
+
 static void drain_for(struct queue *q, struct itemlimit_place failed)
 {
 	if (!q->wait)
 		drain_start(q->queues->manager->drain, failed, on_drained, q, &q->wait);
+}
+
+static void work_for(struct queue *q, struct itemlimit_place failed)
+{
+	reclaim_for(q, failed);
+	drain_for(q, failed);
 }
 
 int queue_join(struct request *r, struct itemlimit_place at)
@@ -282,7 +321,7 @@ int queue_join_head(struct request *r, struct itemlimit_place at)
 
 static void on_tick(uv_timer_t *t)
 {
-	serve_all(t->data, drain_for);
+	serve_all(t->data, work_for);
 }
 
 void queue_kick(struct manager *m)

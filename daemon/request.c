@@ -11,6 +11,7 @@
 #include "line.h"
 #include "packet.h"
 #include "queue.h"
+#include "reclaim.h"
 #include "refuse.h"
 #include "row.h"
 #include "throttle.h"
@@ -40,6 +41,7 @@ void request_settle(struct request *r)
 	r->stalled = false;
 	queue_leave(r);
 	r->wait = drain_cancel(r->wait);
+	r->reclaim = reclaim_cancel(r->reclaim);
 }
 
 static void free_request(struct request *r)
@@ -248,7 +250,29 @@ bool request_try(struct request *r, struct itemlimit_place *ret_failed)
 }
 
 static void on_drained(void *userdata, uint64_t bytes);
+static void on_reclaimed(void *userdata, const struct reclaim_result *result);
 
+/* Asks clients for what is missing at `failed`: a round, unless the last one brought nothing. */
+static bool start_reclaim(struct request *r, struct itemlimit_place failed)
+{
+	struct manager *m = r->key->attachment->session->manager;
+	uint64_t bytes = reclaim_deficit(failed, r->need);
+
+	if (r->rounds >= RECLAIM_ROUNDS || (r->rounds > 0 && !r->reclaimed_some) ||
+		manager_now() - r->since_usec >= RECLAIM_USEC ||
+		itemlimit_read(failed.pool, failed.item) == COUNTER_MAX)
+		return false;
+	/* It fits, but for others who have waited for it. */
+	if (bytes == 0)
+		bytes = r->need;
+	if (reclaim_start(m, failed, bytes, on_reclaimed, r, &r->reclaim) < 0)
+		return false;
+	if (r->rounds++ == 0)
+		pool_count_event(failed.pool, POOL_RECLAIM);
+	return true;
+}
+
+/* In this order, at each limit that it does not fit below: idle credit, clients, and the end. */
 static void decide(struct request *r, bool drained_some)
 {
 	struct drain *d = r->key->attachment->session->manager->drain;
@@ -267,7 +291,8 @@ static void decide(struct request *r, bool drained_some)
 		return;
 	again = itemlimit_is_same(failed, r->drained);
 	if (again && (!drained_some || r->drains > EXTRA_DRAINS)) {
-		request_refuse(r, failed, -ENOMEM);
+		if (!start_reclaim(r, failed))
+			request_refuse(r, failed, -ENOMEM);
 		return;
 	}
 	r->drains = again ? r->drains + 1 : 1;
@@ -283,6 +308,19 @@ static void on_drained(void *userdata, uint64_t bytes)
 	r->wait = NULL;
 	r->drained_bytes += bytes;
 	decide(r, bytes > 0);
+}
+
+/* The round ended with a drain. */
+static void on_reclaimed(void *userdata, const struct reclaim_result *result)
+{
+	struct request *r = userdata;
+
+	r->reclaim = NULL;
+	r->drained_bytes += result->drained;
+	r->asked_bytes += result->asked;
+	r->reclaimed_bytes += result->reclaimed;
+	r->reclaimed_some = result->came;
+	decide(r, false);
 }
 
 /* The error of one that is answered without having been decided, or once more. */

@@ -14,6 +14,7 @@
 
 struct drain_wait;
 struct queue;
+struct reclaim_wait;
 
 struct request {
 	TAILQ_ENTRY(request) entry; /* in a queue */
@@ -28,6 +29,9 @@ struct request {
 	/* For the record of a refusal: when it came, and what was tried for it. */
 	uint64_t since_usec, drained_bytes, asked_bytes, reclaimed_bytes;
 	struct drain_wait *wait;
+	struct reclaim_wait *reclaim;
+	unsigned rounds; /* of reclaim */
+	bool reclaimed_some;
 	struct queue *queue; /* NULL: in none */
 };
 

@@ -15,6 +15,7 @@
 #include "core/high.h"
 #include "core/pressure.h"
 #include "drain.h"
+#include "giveback.h"
 
 #define TICK_MS UINT64_C(10)
 #define TICK_USEC (TICK_MS * 1000)
@@ -100,19 +101,9 @@ void throttle_begin(struct attachment *a, uint64_t until_usec)
 	}
 }
 
-static void ignore(void *userdata, uint64_t bytes)
-{
-	(void)userdata;
-	(void)bytes;
-}
-
 void throttle_on_high(void *manager, struct pool *p, uint64_t bytes)
 {
-	struct manager *m = manager;
-	struct drain_wait *wait;
-
-	(void)bytes;
-	drain_start(m->drain, (struct itemlimit_place){p, 0}, ignore, NULL, &wait);
+	giveback_in_background(manager, p, bytes);
 }
 
 void throttle_check(struct manager *m, struct pool *p)

@@ -27,7 +27,7 @@ int throttle_new(struct manager *m, struct throttle **ret);
 /* After all sessions have ended. Returns NULL; the memory goes when the loop has run on. */
 struct throttle *throttle_free(struct throttle *t);
 
-/* For high_charged(), with the manager: idle credit of the pool goes back. */
+/* For high_charged(), with the manager: idle credit of the pool goes back, and clients are asked. */
 void throttle_on_high(void *manager, struct pool *p, uint64_t bytes);
 
 /* Its memory.high was set: as much as it is above it is to come back. */
