@@ -42,8 +42,11 @@ struct attachment {
 	uint64_t detach_cookie, detach_dropped;
 	uint64_t refused; /* requests */
 	uint64_t overdraft;
-	struct callback *callback;           /* NULL: it has none */
-	TAILQ_ENTRY(attachment) asked_entry; /* reclaim.c: while it is waited for */
+	struct callback *callback; /* NULL: it has none */
+	/* Of reclaim.c: while it is waited for; the round in which it was asked last, for how much, and
+	 * what it had then; not to be asked before. */
+	TAILQ_ENTRY(attachment) asked_entry;
+	uint64_t asked_round, asked_want, asked_own, ask_again_usec;
 	TAILQ_HEAD(, key) keys;
 	TAILQ_ENTRY(attachment) entry; /* in the session */
 	/* It counts for the uid, and it is dead: detached, and its keys not yet to be used again. */

@@ -11,7 +11,7 @@ struct giveback {
 	TAILQ_ENTRY(giveback) entry;
 	struct givebacks *all;
 	struct pool *pool;
-	uint64_t goal, drained, usage, until_usec;
+	uint64_t goal, came, usage, until_usec;
 	unsigned rounds;
 	struct drain_wait *drain;
 	struct reclaim_wait *wait;
@@ -35,15 +35,15 @@ static struct giveback *free_giveback(struct giveback *g)
 }
 
 /*
- * Both are too little rather than too much: what sessions gave back by themselves is not in what was
- * drained, and what others charged meanwhile hides what came.
+ * Both are too little rather than too much: what sessions gave back by themselves is not in what came by
+ * drains and rounds, and what others charged meanwhile hides what came.
  */
 static uint64_t bytes_back(const struct giveback *g)
 {
 	uint64_t usage = counter_read(&g->pool->counter);
 	uint64_t less = usage < g->usage ? g->usage - usage : 0;
 
-	return less > g->drained ? less : g->drained;
+	return less > g->came ? less : g->came;
 }
 
 static void on_round(void *userdata, const struct reclaim_result *result);
@@ -80,8 +80,8 @@ static void on_round(void *userdata, const struct reclaim_result *result)
 	struct giveback *g = userdata;
 
 	g->wait = NULL;
-	g->drained += result->drained;
-	if (!go_on(g, result->came))
+	g->came += result->came;
+	if (!go_on(g, result->came > 0))
 		finish(g);
 }
 
@@ -90,7 +90,7 @@ static void on_drained(void *userdata, uint64_t bytes)
 	struct giveback *g = userdata;
 
 	g->drain = NULL;
-	g->drained += bytes;
+	g->came += bytes;
 	if (!go_on(g, true))
 		finish(g);
 }

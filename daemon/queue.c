@@ -274,7 +274,7 @@ static void on_reclaimed(void *userdata, const struct reclaim_result *result)
 	r->drained_bytes += result->drained;
 	r->asked_bytes += result->asked;
 	r->reclaimed_bytes += result->reclaimed;
-	q->next_reclaim_usec = manager_now() + (result->came ? 0 : RECLAIM_AGAIN_USEC);
+	q->next_reclaim_usec = manager_now() + (result->came > 0 ? 0 : RECLAIM_AGAIN_USEC);
 	serve(q);
 }
 

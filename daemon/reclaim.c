@@ -18,6 +18,7 @@
 /* What is waited for clients in one round. */
 #define ROUND_USEC UINT64_C(300000)
 #define RETRY_USEC 10000
+#define BARREN_USEC 1000000 /* how long one is not asked that gave nothing */
 /* Each time that somebody is asked it costs a trip: so much is always worth it. */
 #define LEAST_BYTES (UINT64_C(256) << 10)
 
@@ -35,7 +36,7 @@ struct round {
 	struct reclaims *all;
 	struct itemlimit_place at;
 	struct wait_list active, next; /* who waits for this round, and for the one behind it */
-	uint64_t bytes, asked, reclaimed, usage, deadline_usec;
+	uint64_t number, bytes, asked, reclaimed, deadline_usec;
 	struct asked_list clients; /* that have not answered */
 	bool closed;               /* they are not waited for any more */
 	struct drain_wait *drain;
@@ -44,6 +45,7 @@ struct round {
 struct reclaims {
 	struct manager *manager;
 	TAILQ_HEAD(, round) rounds;
+	uint64_t last_number, now_usec;
 	uv_timer_t timer; /* for the first deadline of a round */
 };
 
@@ -127,25 +129,51 @@ static struct round *free_round(struct round *r)
 	return NULL;
 }
 
-static uint64_t usage_at(struct itemlimit_place at)
-{
-	const struct counter *c = itemlimit_counter(at);
-
-	return c ? counter_read(c) : 0;
-}
-
-/* What counts there of those that can be asked. */
+/* What counts there. */
 static uint64_t own_bytes(struct pool_member *m, uint32_t item)
 {
 	const struct attachment *a = attachment_of(m);
 	const struct key *k;
 	uint64_t sum = 0;
 
-	if (!callback_can_ask(a) || a->session->state != SESSION_LIVE)
-		return 0;
 	TAILQ_FOREACH (k, &a->keys, entry)
 		if (item == 0 || k->item == item)
 			sum += ledger_read(k->row)->granted;
+	return sum;
+}
+
+/* The same; 0 of those that cannot be asked, or have shown that it is of no use. */
+static uint64_t bytes_to_ask(struct pool_member *m, uint32_t item)
+{
+	const struct attachment *a = attachment_of(m);
+
+	if (!callback_can_ask(a) || a->session->state != SESSION_LIVE ||
+		a->session->manager->reclaims->now_usec < a->ask_again_usec)
+		return 0;
+	return own_bytes(m, item);
+}
+
+/*
+ * Who says that it has given back, and has not, takes a part of every round for nothing. What really
+ * came is known after the drain: those who gave less than half are left out for a while, so that the
+ * next round is of the others. Returns what came from all who were asked.
+ */
+static uint64_t look_at_clients(struct round *r)
+{
+	struct reclaim_cursor c = {.top = r->at.pool};
+	uint64_t now = manager_now(), sum = 0;
+
+	while (reclaim_next(&c)) {
+		struct attachment *a = attachment_of(c.member);
+		uint64_t own;
+
+		if (a->asked_round != r->number)
+			continue;
+		own = own_bytes(c.member, r->at.item);
+		if (own > a->asked_own - a->asked_want / 2)
+			a->ask_again_usec = now + BARREN_USEC;
+		sum += own < a->asked_own ? a->asked_own - own : 0;
+	}
 	return sum;
 }
 
@@ -184,10 +212,11 @@ static bool ask(struct round *r)
 	if (r->bytes > 0 && r->bytes < LEAST_BYTES)
 		r->bytes = LEAST_BYTES;
 	r->reclaimed = 0;
-	r->usage = usage_at(r->at);
 	r->deadline_usec = manager_now() + ROUND_USEC;
 	r->closed = false;
-	r->asked = reclaim_plan(r->at, r->bytes, own_bytes);
+	r->number = ++r->all->last_number;
+	r->all->now_usec = manager_now();
+	r->asked = reclaim_plan(r->at, r->bytes, bytes_to_ask);
 	if (r->asked == 0)
 		return false;
 	while (reclaim_next(&c)) {
@@ -196,6 +225,9 @@ static bool ask(struct round *r)
 		if (c.member->want == 0)
 			continue;
 		TAILQ_INSERT_TAIL(&r->clients, a, asked_entry);
+		a->asked_round = r->number;
+		a->asked_want = c.member->want;
+		a->asked_own = c.member->own;
 		callback_ask(a, c.member->want, r->deadline_usec, on_answer, r);
 	}
 	r->all->manager->stats.reclaims++;
@@ -235,7 +267,9 @@ static void on_drained(void *userdata, uint64_t bytes)
 		.drained = bytes, .asked = r->asked, .reclaimed = r->reclaimed};
 
 	r->drain = NULL;
-	result.came = bytes > 0 || usage_at(r->at) < r->usage;
+	result.came = look_at_clients(r);
+	if (bytes > result.came)
+		result.came = bytes;
 	r->all->manager->stats.reclaimed_bytes += r->reclaimed;
 	finish(r, &result);
 }

@@ -23,7 +23,7 @@ struct round;
 struct reclaim_result {
 	uint64_t drained;          /* of idle credit */
 	uint64_t asked, reclaimed; /* of clients; and what they said that they gave back */
-	bool came;                 /* something came free */
+	uint64_t came;             /* what really came free, at least */
 };
 
 /* Called in the loop, never from within reclaim_start(). */

@@ -319,7 +319,7 @@ static void on_reclaimed(void *userdata, const struct reclaim_result *result)
 	r->drained_bytes += result->drained;
 	r->asked_bytes += result->asked;
 	r->reclaimed_bytes += result->reclaimed;
-	r->reclaimed_some = result->came;
+	r->reclaimed_some = result->came > 0;
 	decide(r, false);
 }
 
