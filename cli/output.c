@@ -176,7 +176,7 @@ json_t *output_json_file(const char *file, const char *text)
 		return NULL;
 	if (is_one_of(file, keyed))
 		return json_of_keyed(copy, false);
-	if (!strcmp(file, "memory.numa_stat"))
+	if (!strcmp(file, "memory.numa_stat") || !strcmp(file, "memory.pressure"))
 		return json_of_keyed(copy, true);
 	if (is_one_of(file, lines))
 		return json_of_lines(copy, json_of_line);

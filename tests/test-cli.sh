@@ -554,6 +554,9 @@ test_looking() {
 	json "no lines as JSON" 'j["value"] == []' get /tenants cgroup.procs
 	shows "get memory.numa_stat" '^buffers N0=0( N[0-9]+=0)*$' get /tenants memory.numa_stat
 	json "nodes as JSON" 'j["value"]["buffers"]["N0"] == 0' get /tenants memory.numa_stat
+	shows "get memory.pressure" '^full avg10=[0-9]+[.][0-9][0-9] .* total=[0-9]+$' \
+		get /tenants memory.pressure
+	json "pressure as JSON" 'j["value"]["some"]["total"] >= 0' get /tenants memory.pressure
 	json "key and value as JSON" 'j["value"]["held"] == 0' get /tenants memory.stat
 	fails 1 "/none: no such pool; create it with 'tallyctl create /none'" "get of no pool" \
 		get /none memory.current

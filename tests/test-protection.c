@@ -249,6 +249,28 @@ static void test_only_where_needed(void **state)
 	expect(c, 10, 0);
 }
 
+/* What a standalone pool has is not its parent's: it claims nothing there. */
+static void test_standalone(void **state)
+{
+	struct fixture *f = *state;
+	struct pool *a = pool(f, "/a", 0, 0, 0), *b = pool(f, "/a/b", 0, 100, 0),
+		    *c = pool(f, "/a/b/c", 0, 100, 80), *d = pool(f, "/a/b/d", 0, 100, 0);
+
+	assert_int_equal(pool_set_standalone(d, true), 0);
+	use(d, 80);
+	protection_set(a);
+	expect(b, 0, 100);
+	/* not 100 · 80 / 160 */
+	expect(c, 0, 80);
+	assert_int_equal(d->elow, 100);
+	use(d, -80);
+	assert_int_equal(pool_set_standalone(d, false), 0);
+	use(d, 80);
+	protection_set(a);
+	expect(c, 0, 50);
+	expect(d, 0, 50);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -260,6 +282,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_nested, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_huge, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_only_where_needed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_standalone, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
