@@ -182,3 +182,12 @@ uint64_t ledger_used(const struct ledger *l)
 {
 	return l->used;
 }
+
+uint64_t ledger_number(const struct ledger *l, const struct ledger_row *row)
+{
+	size_t chunk = 0;
+
+	while (row < l->chunks[chunk] || row >= l->chunks[chunk] + LEDGER_CHUNK_ROWS)
+		chunk++;
+	return chunk * LEDGER_CHUNK_ROWS + (uint64_t)(row - l->chunks[chunk]) + 1;
+}

@@ -49,9 +49,9 @@ struct ledger_copy {
 	uint64_t previous_force;      /* how much of the key's force word is in `granted` */
 	uint64_t previous_debt;
 	uint64_t intent_bytes; /* about to be taken out of the word, or put into it */
-	/* Of an operation on two rows: the other one (0: none), and what its seq (of lane 0) and its
-	 * previous_force are to become. */
-	uint64_t other_row, other_seq, other_previous;
+	/* Of an operation on two rows, decided by this one: the other one's number (0: none is open), and
+	 * what its seq (of lane 0) and its granted are to become. */
+	uint64_t other_row, other_seq, other_granted;
 	uint32_t key;
 	uint32_t item;
 	uint32_t state;                   /* enum ledger_state */
@@ -87,6 +87,9 @@ int ledger_take(struct ledger *l, struct ledger_row **ret);
 struct ledger_row *ledger_free(struct ledger *l, struct ledger_row *row);
 
 uint64_t ledger_used(const struct ledger *l); /* rows taken */
+
+/* The row's place in the file; the first one is 1. */
+uint64_t ledger_number(const struct ledger *l, const struct ledger_row *row);
 
 /* Whether something may be granted by it. */
 static inline bool ledger_is_live(const struct ledger_copy *c)

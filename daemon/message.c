@@ -20,6 +20,7 @@
 #include "packet.h"
 #include "removal.h"
 #include "request.h"
+#include "transfer.h"
 #include "turn.h"
 #include "watch.h"
 
@@ -209,16 +210,29 @@ static bool on_ahead(struct session *s, const union message_buffer *m, const cha
 
 /* ------------------------------------------------------------------ pools and files */
 
-/* The items of a daemon are its configuration's. */
+static bool on_transfer(
+	struct session *s, const union message_buffer *m, const char *const *strings)
+{
+	(void)strings;
+	return transfer_handle(s, &m->transfer);
+}
+
 static bool on_define(struct session *s, const union message_buffer *m, const char *const *strings)
 {
 	struct wire_item_is answer = {
-		.h = WIRE_HEADER(WIRE_ITEM_IS, struct wire_item_is, m->h.cookie),
-		.status = access_check(s, s->manager->tree->root, ACCESS_ADMIN)};
+		.h = WIRE_HEADER(WIRE_ITEM_IS, struct wire_item_is, m->h.cookie)};
+	struct pool *root = s->manager->tree->root;
+	struct item_table *items = &s->manager->items;
+	uint32_t before = items->n;
 
-	(void)strings;
+	answer.status = access_is_admin(s) ? item_define(items, strings[0], m->define.type,
+						     strings[1], strings[2], &answer.item)
+					   : -EPERM;
 	if (answer.status == 0)
-		answer.status = -EOPNOTSUPP;
+		answer.type = items->items[answer.item].type;
+	/* All show one more from now on. */
+	for (struct pool *p = root; p && items->n != before; p = pool_next_preorder(p, root))
+		pool_change(p);
 	packet_send(s, &answer, sizeof(answer), NULL, 0);
 	return true;
 }
@@ -432,6 +446,7 @@ static const handler_fn handlers[WIRE_REQUESTS_END] = {
 	[WIRE_CREATE] = on_create,
 	[WIRE_REMOVE] = on_remove,
 	[WIRE_BYE] = on_bye,
+	[WIRE_TRANSFER] = on_transfer,
 	[WIRE_WATCH] = on_watch,
 	[WIRE_UNWATCH] = on_unwatch,
 	[WIRE_ON_RECLAIM] = on_reclaim,

@@ -21,6 +21,8 @@ union message_buffer {
 	struct wire_charge charge;
 	struct wire_ring ring;
 	struct wire_ahead ahead;
+	struct wire_define define;
+	struct wire_transfer transfer;
 	struct wire_get get;
 	struct wire_refusal refusal;
 	struct wire_remove remove;

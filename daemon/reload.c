@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "access.h"
+#include "attachment.h"
 #include "core/itemlimit.h"
 #include "core/limit.h"
 #include "core/value.h"
@@ -16,6 +17,7 @@
 #include "log.h"
 #include "owner.h"
 #include "queue.h"
+#include "request.h"
 #include "session.h"
 #include "throttle.h"
 #include "user.h"
@@ -30,6 +32,11 @@ static const struct conf_pool *section_of(const struct conf *c, const char *path
 
 /* An item keeps its number for ever, so one that is no longer configured stays, and one that
  * changes its type is refused. */
+static bool is_same_item(const struct item *a, const struct conf_item *b)
+{
+	return a->type == b->type && strcmp(a->unit, b->unit ? b->unit : "") == 0;
+}
+
 static int define_items(struct manager *m, const struct conf *c, char **ret_error)
 {
 	for (size_t i = 0; i < c->n_items; i++) {
@@ -37,12 +44,13 @@ static int define_items(struct manager *m, const struct conf *c, char **ret_erro
 		uint32_t number;
 		int r = item_lookup(&m->items, item->name, &number);
 
-		if (r == 0 && m->items.items[number].type != item->type) {
+		if (r == 0 && !is_same_item(&m->items.items[number], item)) {
 			if (asprintf(ret_error,
-				    "%s: [stat %s] type: it cannot change while tallyd runs; "
-				    "restart "
-				    "tallyd for that",
-				    item->where, item->name) < 0)
+				    "%s: [stat %s]: its type and unit cannot change while tallyd "
+				    "runs (%s, unit \"%s\"); restart tallyd for that",
+				    item->where, item->name,
+				    m->items.items[number].type == ITEM_EVENT ? "event" : "gauge",
+				    m->items.items[number].unit) < 0)
 				*ret_error = NULL;
 			return -EINVAL;
 		}
@@ -121,6 +129,69 @@ static void set_threshold(struct pool *p, uint64_t threshold, uint64_t by_defaul
 			format_threshold(threshold, "inherited", after));
 }
 
+/* Whether a request of the subtree waits, perhaps at a limit that will be no limit of it. */
+static bool has_requests(struct pool *root)
+{
+	struct pool_member *m;
+
+	for (struct pool *p = root; p; p = pool_next_preorder(p, root))
+		TAILQ_FOREACH (m, &p->members, entry)
+			if (request_count(attachment_of(m)) > 0)
+				return true;
+	return false;
+}
+
+static int check_standalone(
+	struct pool *p, const struct conf_pool *section, bool standalone, char **ret_error)
+{
+	int r = p->standalone != standalone && has_requests(p)
+		? -EBUSY
+		: pool_prepare_standalone(p, standalone);
+
+	if (r != -EBUSY)
+		return r;
+	if (asprintf(ret_error,
+		    "%s: [pool %s] standalone: it cannot change while bytes are charged to %s or "
+		    "below, or wait to be (%" PRIu64
+		    " with idle credit); keep it as it was until they are gone",
+		    section->where, section->name, section->path, counter_read(&p->counter)) < 0)
+		*ret_error = NULL;
+	return -EINVAL;
+}
+
+/* Of pools that are there: with another section, or with none any more. */
+static int check_all_standalone(struct manager *m, const struct conf *c, char **ret_error)
+{
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < c->n_pools; i++) {
+		struct pool *p;
+
+		if (pool_find(m->tree, c->pools[i].path, &p) == 0)
+			r = check_standalone(p, &c->pools[i], c->pools[i].standalone, ret_error);
+	}
+	/* At the start both are the same. */
+	for (size_t i = 0; r >= 0 && i < m->conf->n_pools; i++) {
+		const struct conf_pool *old = &m->conf->pools[i];
+		struct pool *p;
+
+		if (!section_of(c, old->path) && pool_find(m->tree, old->path, &p) == 0)
+			r = check_standalone(p, old, false, ret_error);
+	}
+	return r;
+}
+
+static void set_standalone(struct pool *p, bool standalone, FILE *changes)
+{
+	static const char *const words[] = {"no", "yes"};
+	char path[PATH_MAX_BYTES + 1];
+	bool old = p->standalone;
+
+	if (old != standalone && pool_set_standalone(p, standalone) == 0)
+		fprintf(changes, "%s standalone %s -> %s\n", pool_path_into(p, path, sizeof(path)),
+			words[old], words[standalone]);
+}
+
 static bool set_observe(struct pool *p, bool observe, FILE *changes)
 {
 	static const char *const words[] = {"yes", "observe"};
@@ -140,6 +211,7 @@ static void set_pool(
 {
 	bool changed = set_observe(p, section && section->observe, changes);
 
+	set_standalone(p, section && section->standalone, changes);
 	for (unsigned l = 0; l < LIMITS; l++) {
 		uint64_t value = section ? section->values[l] : limit_kinds[l].by_default;
 
@@ -238,6 +310,9 @@ static int apply(struct manager *m, const struct conf *c, FILE *changes, char **
 {
 	int r = define_items(m, c, ret_error);
 
+	if (r < 0)
+		return r;
+	r = check_all_standalone(m, c, ret_error);
 	if (r < 0)
 		return r;
 	r = make_pools(m, c, changes);

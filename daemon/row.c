@@ -227,6 +227,28 @@ void row_give_back(struct key *k, enum ledger_state state)
 	key_uncharge(k, granted);
 }
 
+void row_transfer(struct key *from, struct key *to, uint64_t bytes, struct pool *common)
+{
+	const struct ledger_copy *other = ledger_read(to->row);
+	struct ledger_copy *c = ledger_edit(from->row);
+
+	c->granted -= bytes;
+	c->other_row = ledger_number(from->attachment->session->manager->ledger, to->row);
+	c->other_seq = other->seq[0];
+	c->other_granted = other->granted + bytes;
+	flip(from);
+
+	ledger_edit(to->row)->granted = ledger_read(from->row)->other_granted;
+	flip(to);
+
+	c = ledger_edit(from->row);
+	c->other_row = c->other_seq = c->other_granted = 0;
+	flip(from);
+	itemlimit_uncharge_below(from->attachment->pool, common, from->item, bytes);
+	show_grant(from);
+	show_grant(to);
+}
+
 void row_remove(struct key *k)
 {
 	struct ledger_copy *c = ledger_edit(k->row);

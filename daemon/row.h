@@ -31,6 +31,14 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
 /* What was charged by force or as debt since the last look. */
 void row_fold(struct key *k);
 
+/*
+ * Bytes that `from` was granted are to's: the path of its pool, up to but not with `common`, has been
+ * charged with them, and that of from's is uncharged here. The flip of from's row decides, and says what
+ * to's is to be: after a restart that is written again, which changes nothing if it was written, as
+ * nothing else happens to either before from's row says that it is done.
+ */
+void row_transfer(struct key *from, struct key *to, uint64_t bytes, struct pool *common);
+
 /* Its pool has been removed, and it is the attachment's present one's: what was granted stays, and nothing
  * more is. */
 void row_remove(struct key *k);

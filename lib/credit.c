@@ -160,6 +160,17 @@ uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave)
 	return 0;
 }
 
+void credit_transfer(
+	struct engine_key *from, struct engine_key *to, uint64_t bytes, struct pool *common)
+{
+	set_granted(from, from->granted - bytes);
+	set_granted(to, to->granted + bytes);
+	itemlimit_uncharge_below(from->attachment->pool, common, from->item, bytes);
+	show_counters(from);
+	show_counters(to);
+	rstat_look_pair(&from->stat, &to->stat);
+}
+
 void credit_move(struct engine_key *k)
 {
 	rstat_key_move(&k->stat, k->attachment->pool);

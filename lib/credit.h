@@ -41,6 +41,10 @@ void credit_read(struct rstat_key *stat, uint64_t *ret_granted, uint64_t *ret_un
 /* Takes what lies in the key's reserve beyond `leave`. Returns the bytes that went back. */
 uint64_t credit_take_reserve(struct engine_key *k, uint64_t leave);
 
+/* Bytes of the one are the other's; its path up to `common` has been charged with them. */
+void credit_transfer(
+	struct engine_key *from, struct engine_key *to, uint64_t bytes, struct pool *common);
+
 /* Its pool has been removed, and it is the attachment's present one's: what was granted stays, and nothing
  * more is. */
 void credit_move(struct engine_key *k);

@@ -310,6 +310,61 @@ static int on_fetch(struct embedded *e, const void *message, const char *const *
 	return turn_fetch(e, message);
 }
 
+/* As the daemon's transfer.c. */
+static int try_transfer(const struct wire_transfer *m, struct engine_key *from,
+	struct engine_key *to, struct itemlimit_place *ret_failed)
+{
+	struct pool *common = pool_common(from->attachment->pool, to->attachment->pool);
+	int r;
+
+	credit_fold(from);
+	if (from->granted < m->bytes)
+		return -EINVAL;
+	*ret_failed = (struct itemlimit_place){to->attachment->pool, 0};
+	r = m->bytes > credit_room(to) ? -ENOMEM
+				       : itemlimit_try_charge_below(to->attachment->pool, common,
+						 to->item, m->bytes, ret_failed);
+	if (r == 0)
+		credit_transfer(from, to, m->bytes, common);
+	return r;
+}
+
+static int transfer(struct embedded *e, const struct wire_transfer *m, struct engine_key *from,
+	struct engine_key *to)
+{
+	struct itemlimit_place failed;
+	int r = try_transfer(m, from, to, &failed);
+
+	if (r != -ENOMEM)
+		return r;
+	pool_count_event(failed.pool, POOL_MAX);
+	if (idle_drain(e, failed.pool) > 0)
+		r = try_transfer(m, from, to, &failed);
+	if (r == -ENOMEM)
+		pool_count_event(failed.pool, POOL_OOM);
+	return r;
+}
+
+static int on_transfer(struct embedded *e, const void *message, const char *const *strings)
+{
+	const struct wire_transfer *m = message;
+	struct engine_key *from = engine_find_key(e, m->from_key, m->from);
+	struct engine_key *to = engine_find_key(e, m->to_key, m->to);
+	int r;
+
+	(void)strings;
+	if (m->bytes == 0 || m->bytes > WORD_BYTES_MAX)
+		return -EPROTO;
+	if (!from || !to || from->attachment->removed_from || to->attachment->removed_from)
+		return done(e, m->h.cookie, -ENODEV);
+	if (from->item != to->item || item_is_event(&e->items, from->item))
+		return -EPROTO;
+	r = from == to ? 0 : transfer(e, m, from, to);
+	if (r == 0)
+		engine_kick(e);
+	return done(e, m->h.cookie, r);
+}
+
 /* ------------------------------------------------------------------ items, files, pools */
 
 static int send_item(struct embedded *e, uint64_t cookie, int status, uint32_t item)
@@ -496,6 +551,7 @@ static const struct {
 	[WIRE_CREATE] = {on_create, false},
 	[WIRE_REMOVE] = {on_remove, false},
 	[WIRE_BYE] = {on_bye, true},
+	[WIRE_TRANSFER] = {on_transfer, true},
 	[WIRE_QUEUE] = {on_queue, true},
 	/* These are not from signal handlers, and who brings them waits for nobody. */
 	[WIRE_REQUEST] = {on_request, true},

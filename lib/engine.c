@@ -143,6 +143,7 @@ static int apply_conf(struct embedded *e)
 		for (unsigned l = 0; l < LIMITS; l++)
 			limit_set(p, l, c->pools[i].values[l]);
 		limit_observe(p, c->pools[i].observe);
+		r = pool_set_standalone(p, c->pools[i].standalone);
 		pool_set_threshold(p, c->pools[i].flush_threshold, by_default);
 		for (uint32_t item = 1; r >= 0 && item <= e->items.n; item++)
 			r = itemlimit_set(

@@ -342,6 +342,21 @@ int tally_item_define(
  */
 void tally_stat_add(struct tally_pool *p, tally_item item, int64_t delta);
 
+/*
+ * Moves `bytes` that `from` holds, charged with `item` (0: with none), to `to`, as if they were uncharged
+ * there and charged here, both or neither: they are uncharged through `to`. Pools above both are not
+ * charged with them twice, and neither what they have nor their peaks change, so it succeeds when one of
+ * those is full. No trip is saved: it always asks the daemon, which takes idle credit back once if need
+ * be. It does not wait in line, and memory.high does not slow it.
+ *
+ * 0 also: 0 bytes, and from and to of the same pool, whatever that has left. -ENOMEM: over a limit
+ * between to's pool and the first one above both; -EINVAL: of two sessions, an event item, no such item,
+ * more than TALLY_BYTES_MAX, or more than from has been granted. What is moved beyond what from holds, up
+ * to that, counts as uncharged too much: as `overdraft`. -ENODEV: one of them is detached, closed or
+ * removed; -EAGAIN: 64 of the session's wait already; else as tally_charge().
+ */
+int tally_transfer(struct tally_pool *from, struct tally_pool *to, tally_item item, uint64_t bytes);
+
 struct tally_usage {
 	uint64_t held;    /* bytes charged by this attachment and not uncharged; exact when still */
 	uint64_t current; /* bytes held in the pool's subtree, as memory.current shows them */

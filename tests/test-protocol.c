@@ -414,6 +414,7 @@ static const size_t fixed_sizes[WIRE_REQUESTS_END] = {
 	[WIRE_CREATE] = sizeof(struct wire_create),
 	[WIRE_REMOVE] = sizeof(struct wire_remove),
 	[WIRE_BYE] = sizeof(struct wire_bye),
+	[WIRE_TRANSFER] = sizeof(struct wire_transfer),
 	[WIRE_WATCH] = sizeof(struct wire_watch),
 	[WIRE_UNWATCH] = sizeof(struct wire_unwatch),
 	[WIRE_ON_RECLAIM] = sizeof(struct wire_on_reclaim),

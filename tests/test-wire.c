@@ -42,6 +42,7 @@ static const struct kind requests[] = {
 	{WIRE_CREATE, 16, 1, 0, 0},
 	{WIRE_REMOVE, 24, 1, 0, 0},
 	{WIRE_BYE, 16, 0, 0, 0},
+	{WIRE_TRANSFER, 48, 0, 0, 0},
 	{WIRE_WATCH, 24, 1, 0, 0},
 	{WIRE_UNWATCH, 24, 0, 0, 0},
 	{WIRE_ON_RECLAIM, 32, 0, 0, 0},

@@ -383,6 +383,19 @@ static int check_gauge(
 		nearest.name ? " is meant" : "");
 }
 
+/* There is nothing above it. */
+static int check_standalone(const struct conf_pool *p, char **ret_error)
+{
+	char section[CONF_SECTION_MAX + 1];
+	struct measure_place at = {.file = p->where, .section = section, .key = "standalone"};
+
+	if (!p->standalone || strcmp(p->path, "/") != 0)
+		return 0;
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	return measure_fail(&at, ret_error,
+		"the root pool is part of no other; leave the key out, or name a pool below");
+}
+
 static int check_limits(const struct conf *c, const struct conf_pool *p, char **ret_error)
 {
 	char section[CONF_SECTION_MAX + 1], key[CONF_LINE_MAX + 1];
@@ -423,7 +436,9 @@ static int finish_pools(struct conf *c, char **ret_error)
 
 		if (!c->pools[i].path)
 			return fail_path(&c->pools[i], NULL, ret_error);
-		r = check_limits(c, &c->pools[i], ret_error);
+		r = check_standalone(&c->pools[i], ret_error);
+		if (r == 0)
+			r = check_limits(c, &c->pools[i], ret_error);
 		if (r < 0)
 			return r;
 	}

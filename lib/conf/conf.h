@@ -38,6 +38,7 @@ struct conf_pool {
 	char *path;
 	uint64_t values[LIMITS];   /* the kinds' defaults where it says nothing */
 	uint32_t observe;          /* its limits are counted and not enforced */
+	uint32_t standalone;       /* what it has is not summed into the pools above it */
 	uint64_t flush_threshold;  /* updates; 0: what holds above it */
 	struct conf_limit *limits; /* n_limits of them, at most ITEM_MAX */
 	size_t n_limits;

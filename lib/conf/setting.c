@@ -64,6 +64,14 @@ static int parse_threshold(const char *text, uint64_t *ret)
 }
 
 /* What is said in words is 0 or 1. */
+static int parse_bool(const char *text, uint64_t *ret)
+{
+	if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+		return -EINVAL;
+	*ret = strcmp(text, "yes") == 0;
+	return 0;
+}
+
 static int parse_enforce(const char *text, uint64_t *ret)
 {
 	if (strcmp(text, "yes") != 0 && strcmp(text, "observe") != 0)
@@ -559,6 +567,15 @@ static const struct key keys[] = {
 		.parse = parse_enforce,
 		.max = 1,
 		MEMBER(conf_pool, observe),
+	},
+	{
+		.kind = SECTION_POOL,
+		.name = "standalone",
+		.wants = "yes (what it has is not summed into the pools above it) or no",
+		.set = set_number,
+		.parse = parse_bool,
+		.max = 1,
+		MEMBER(conf_pool, standalone),
 	},
 	{
 		.kind = SECTION_POOL,

@@ -88,11 +88,11 @@ static void decide(struct counter *c, uint64_t n)
 }
 
 /* The level that certainly refuses, without touching any: the usual refusal costs no rollback. */
-static struct counter *find_refusing(struct counter *c, uint64_t n)
+static struct counter *find_refusing(struct counter_path p, uint64_t n)
 {
-	while (c && !refuses(c, n))
-		c = c->parent;
-	return c;
+	while (p.from != p.end && !refuses(p.from, n))
+		p.from = p.from->parent;
+	return p.from != p.end ? p.from : NULL;
 }
 
 static void lower_usage(struct counter *from, const struct counter *end, uint64_t n)
@@ -102,18 +102,19 @@ static void lower_usage(struct counter *from, const struct counter *end, uint64_
 }
 
 /* Raises the usage of all levels, or of none and returns the one that refused. */
-static struct counter *enter_all(struct counter *c, uint64_t n)
+static struct counter *enter_all(struct counter_path p, uint64_t n)
 {
-	struct counter *level = c;
+	struct counter *level = p.from;
 
-	while (level && enter(level, n))
+	while (level != p.end && enter(level, n))
 		level = level->parent;
-	if (level)
-		lower_usage(c, level, n);
+	if (level == p.end)
+		return NULL;
+	lower_usage(p.from, level, n);
 	return level;
 }
 
-static struct counter *enter_both(struct counter *first, struct counter *second, uint64_t n)
+static struct counter *enter_both(struct counter_path first, struct counter_path second, uint64_t n)
 {
 	struct counter *failed = enter_all(first, n);
 
@@ -121,14 +122,14 @@ static struct counter *enter_both(struct counter *first, struct counter *second,
 		return failed;
 	failed = enter_all(second, n);
 	if (failed)
-		lower_usage(first, NULL, n);
+		lower_usage(first.from, first.end, n);
 	return failed;
 }
 
-static void decide_all(struct counter *c, uint64_t n)
+static void decide_all(struct counter_path p, uint64_t n)
 {
-	for (; c; c = c->parent)
-		decide(c, n);
+	for (; p.from != p.end; p.from = p.from->parent)
+		decide(p.from, n);
 }
 
 /* Lowers decided by n, or by all there is; returns by how much. */
@@ -144,7 +145,7 @@ static uint64_t take_decided(struct counter *c, uint64_t n)
 
 /* What the levels of a path from `from` on are yet to lower their usage by. */
 struct taken {
-	struct counter *from;
+	struct counter_path path;
 	uint64_t bytes;
 };
 
@@ -153,12 +154,13 @@ static uint64_t take_decided_all(struct taken *t, uint64_t n)
 {
 	uint64_t excess = 0;
 
-	for (struct counter *c = t->from; c; c = c->parent) {
+	for (struct counter *c = t->path.from; c != t->path.end; c = c->parent) {
 		uint64_t take = take_decided(c, n);
 
 		if (take != t->bytes) {
-			lower_usage(t->from, c, t->bytes);
-			*t = (struct taken){c, take};
+			lower_usage(t->path.from, c, t->bytes);
+			t->path.from = c;
+			t->bytes = take;
 		}
 		if (n - take > excess)
 			excess = n - take;
@@ -190,6 +192,13 @@ int counter_try_charge(struct counter *c, uint64_t n, struct counter **ret_faile
 
 int counter_try_charge_both(
 	struct counter *first, struct counter *second, uint64_t n, struct counter **ret_failed)
+{
+	return counter_try_charge_paths((struct counter_path){first, NULL},
+		(struct counter_path){second, NULL}, n, ret_failed);
+}
+
+int counter_try_charge_paths(struct counter_path first, struct counter_path second, uint64_t n,
+	struct counter **ret_failed)
 {
 	struct counter *failed;
 
@@ -232,11 +241,17 @@ uint64_t counter_uncharge(struct counter *c, uint64_t n)
 
 uint64_t counter_uncharge_both(struct counter *first, struct counter *second, uint64_t n)
 {
+	return counter_uncharge_paths(
+		(struct counter_path){first, NULL}, (struct counter_path){second, NULL}, n);
+}
+
+uint64_t counter_uncharge_paths(struct counter_path first, struct counter_path second, uint64_t n)
+{
 	struct taken a = {first, n}, b = {second, n};
 	uint64_t excess = take_decided_all(&a, n), other = take_decided_all(&b, n);
 
-	lower_usage(a.from, NULL, a.bytes);
-	lower_usage(b.from, NULL, b.bytes);
+	lower_usage(a.path.from, a.path.end, a.bytes);
+	lower_usage(b.path.from, b.path.end, b.bytes);
 	return excess > other ? excess : other;
 }
 

@@ -57,6 +57,16 @@ int counter_try_charge_both(
 	struct counter *first, struct counter *second, uint64_t n, struct counter **ret_failed);
 uint64_t counter_uncharge_both(struct counter *first, struct counter *second, uint64_t n);
 
+/* The same for two paths that end before the root: those from `from` on, but for `end` and those
+ * above it. */
+struct counter_path {
+	struct counter *from, *end; /* the same: it is none; end NULL: up to the root */
+};
+
+int counter_try_charge_paths(struct counter_path first, struct counter_path second, uint64_t n,
+	struct counter **ret_failed);
+uint64_t counter_uncharge_paths(struct counter_path first, struct counter_path second, uint64_t n);
+
 /* Least of max - usage over c and its ancestors, 0 where the usage exceeds a lowered limit;
  * COUNTER_MAX without any limit. */
 uint64_t counter_headroom(const struct counter *c);

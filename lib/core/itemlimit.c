@@ -164,6 +164,34 @@ int itemlimit_try_charge(
 	return r;
 }
 
+/* Of the item's counters, and of the pool's, those below `end`. */
+static struct counter_path own_path(struct pool *p, uint32_t item, struct pool *end)
+{
+	return (struct counter_path){nearest(p, item), nearest(end, item)};
+}
+
+static struct counter_path pool_path_to(struct pool *p, struct pool *end)
+{
+	return (struct counter_path){&p->counter, end ? &end->counter : NULL};
+}
+
+int itemlimit_try_charge_below(struct pool *p, struct pool *end, uint32_t item, uint64_t n,
+	struct itemlimit_place *ret_failed)
+{
+	struct counter_path own = own_path(p, item, end);
+	struct counter *failed;
+	int r = counter_try_charge_paths(own, pool_path_to(p, end), n, &failed);
+
+	if (r < 0)
+		*ret_failed = place_of(failed, own.from);
+	return r;
+}
+
+void itemlimit_uncharge_below(struct pool *p, struct pool *end, uint32_t item, uint64_t n)
+{
+	counter_uncharge_paths(own_path(p, item, end), pool_path_to(p, end), n);
+}
+
 void itemlimit_charge(struct pool *p, uint32_t item, uint64_t n)
 {
 	counter_charge(nearest(p, item), n);

@@ -69,6 +69,12 @@ void itemlimit_charge(struct pool *p, uint32_t item, uint64_t n);
 /* As counter_uncharge(), of both. */
 uint64_t itemlimit_uncharge(struct pool *p, uint32_t item, uint64_t n);
 
+/* The same, but for `end` and the pools above it: p counts in it, and what is charged here has been
+ * charged there, or is to be uncharged here alone. NULL: up to the top. */
+int itemlimit_try_charge_below(struct pool *p, struct pool *end, uint32_t item, uint64_t n,
+	struct itemlimit_place *ret_failed);
+void itemlimit_uncharge_below(struct pool *p, struct pool *end, uint32_t item, uint64_t n);
+
 /* The places that a charge to p with the item meets, limited or not, from the pool's own up to that
  * of the root, or of a standalone pool: at each pool that of the item, then memory.max. Behind the last one comes pool NULL. */
 static inline struct itemlimit_place itemlimit_first(struct pool *p, uint32_t item)

@@ -523,7 +523,14 @@ static void merge_above(const struct pool *p, bool minus)
 	}
 }
 
-int pool_set_standalone(struct pool *p, bool standalone)
+struct pool *pool_common(struct pool *a, const struct pool *b)
+{
+	while (a && !pool_counts_in(b, a))
+		a = pool_above(a);
+	return a;
+}
+
+int pool_prepare_standalone(struct pool *p, bool standalone)
 {
 	if (p->standalone == standalone)
 		return 0;
@@ -535,6 +542,15 @@ int pool_set_standalone(struct pool *p, bool standalone)
 		if ((p->sum.items && figures_need_items(&above->sum) < 0) ||
 			(p->sum.moved && figures_need_moved(&above->sum, p->tree->n_nodes) < 0))
 			return -ENOMEM;
+	return 0;
+}
+
+int pool_set_standalone(struct pool *p, bool standalone)
+{
+	int r = pool_prepare_standalone(p, standalone);
+
+	if (r < 0 || p->standalone == standalone)
+		return r;
 	merge_above(p, standalone);
 	p->standalone = standalone;
 	p->counter.parent = standalone ? NULL : &p->parent->counter;

@@ -207,9 +207,11 @@ int pool_check_force(const struct pool *p);
 
 /*
  * From now on it is standalone, or part of the pools above it: their figures and its counters follow.
- * -EBUSY: bytes are granted in its subtree; -EINVAL: the root; -ENOMEM. Nothing has changed then.
+ * -EBUSY: bytes are granted in its subtree; -EINVAL: the root; -ENOMEM. Nothing has changed then. After
+ * the other it cannot fail, unless something has been granted or moved meanwhile.
  */
 int pool_set_standalone(struct pool *p, bool standalone);
+int pool_prepare_standalone(struct pool *p, bool standalone);
 
 struct pool *pool_ref(struct pool *p);
 /* The last reference frees it. Returns NULL. */
@@ -232,6 +234,9 @@ static inline struct pool *pool_above(const struct pool *p)
 
 /* Whether what p has is part of what `above` has. */
 bool pool_counts_in(const struct pool *p, const struct pool *above);
+
+/* The lowest pool in which what either has is counted; NULL: there is none. */
+struct pool *pool_common(struct pool *a, const struct pool *b);
 
 /* As pool_next_preorder(), but for the standalone pools below the root of the walk, and what is in
  * them. */

@@ -230,6 +230,13 @@ int rstat_look_key(struct rstat_key *k, bool moved)
 	return ret;
 }
 
+void rstat_look_pair(struct rstat_key *from, struct rstat_key *to)
+{
+	rstat_scan(from->rstat);
+	rstat_key_settle(from);
+	rstat_key_settle(to);
+}
+
 /* ------------------------------------------------------------------ beginning and end */
 
 /* Whoever had the number before may have moved something after it was last looked at. Nobody writes

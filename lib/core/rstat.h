@@ -112,6 +112,10 @@ uint64_t rstat_key_in_words(const struct rstat_key *k);
 /* One key, whatever is marked. */
 int rstat_look_key(struct rstat_key *k, bool moved);
 
+/* What was granted has gone from the one to the other, of the same session: seen in one step, so that
+ * no pool above both ever shows less or more. */
+void rstat_look_pair(struct rstat_key *from, struct rstat_key *to);
+
 /* All that has changed in the subtree; `moved`: cells too. -ENOMEM: some of it is missing, and will be
  * seen by the next look. */
 int rstat_look(struct rstat_host *h, struct pool *root, bool moved);

@@ -35,6 +35,7 @@ static const struct shape requests[WIRE_REQUESTS_END] = {
 	[WIRE_CREATE] = {.fixed = sizeof(struct wire_create), .strings = 1},
 	[WIRE_REMOVE] = {.fixed = sizeof(struct wire_remove), .strings = 1},
 	[WIRE_BYE] = {.fixed = sizeof(struct wire_bye)},
+	[WIRE_TRANSFER] = {.fixed = sizeof(struct wire_transfer)},
 	[WIRE_WATCH] = {.fixed = sizeof(struct wire_watch), .strings = 1},
 	[WIRE_UNWATCH] = {.fixed = sizeof(struct wire_unwatch)},
 	[WIRE_ON_RECLAIM] = {.fixed = sizeof(struct wire_on_reclaim)},

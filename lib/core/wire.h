@@ -23,6 +23,7 @@
  *   SET path file value       DONE
  *   CREATE path               DONE
  *   REMOVE path               DONE
+ *   TRANSFER                  DONE
  *   BYE                       DONE, then the daemon hangs up
  *   WATCH path                DONE
  *   UNWATCH                   -
@@ -84,6 +85,7 @@ enum wire_type {
 	WIRE_REQUEST,
 	WIRE_CANCEL,
 	WIRE_FETCH,
+	WIRE_TRANSFER,
 	WIRE_REQUESTS_END,
 
 	WIRE_WELCOME = 64,
@@ -290,6 +292,14 @@ struct wire_remove { /* + path */
 struct wire_refusal {
 	struct wire_header h;
 	uint64_t number; /* of a GRANT's `refusal` */
+};
+
+/* Bytes that were granted to the one key are the other's from now on; both are of the same item. */
+struct wire_transfer {
+	struct wire_header h;
+	uint64_t from, to; /* attachments */
+	uint32_t from_key, to_key;
+	uint64_t bytes; /* not 0, below 2^43 */
 };
 
 struct wire_bye {
