@@ -60,12 +60,16 @@ static size_t pack(const struct notice *n, void *buf)
 
 static void on_cool(uv_timer_t *t);
 
+/* It runs as long as any of them cools, so that nobody looks for one that has something to tell. */
 static void set_timer(struct watches *all)
 {
-	uint64_t next = watch_next_cool(&all->host), now = manager_now();
+	const struct watch *first = TAILQ_FIRST(&all->host.cooling);
+	uint64_t now = manager_now(), left;
 
-	if (next != UINT64_MAX && !uv_is_active((uv_handle_t *)&all->timer))
-		uv_timer_start(&all->timer, on_cool, next > now ? (next - now + 999) / 1000 : 0, 0);
+	if (!first || uv_is_active((uv_handle_t *)&all->timer))
+		return;
+	left = first->cool_usec > now ? first->cool_usec - now : 0;
+	uv_timer_start(&all->timer, on_cool, (left + 999) / 1000, 0);
 }
 
 static void on_cool(uv_timer_t *t)
@@ -81,6 +85,7 @@ static void on_sent(struct notice *n)
 	struct session_watch *w = container_of(n, struct session_watch, notice);
 
 	watch_told(&w->watch, manager_now());
+	set_timer(all_of(w));
 }
 
 static void on_marked(struct watch *watch)
@@ -89,8 +94,6 @@ static void on_marked(struct watch *watch)
 
 	if (watch_telling(watch))
 		channel_post(w->session->channel, &w->notice);
-	else
-		set_timer(all_of(w));
 }
 
 void watches_credit(struct session *s, struct pool *p)

@@ -125,6 +125,7 @@ struct pool {
 	/* For whoever serves the tree, not touched here. */
 	void *queue;                /* requests that wait for headroom at this pool */
 	LIST_HEAD(, watch) watches; /* watch.h */
+	uint32_t watches_marked;    /* kinds of events that all of them are to tell already */
 	struct pool_export export;
 	/* Who owns it, and what others may do: read it (4), change what is below (2), attach (1).
 	 * A new one belongs to this process. */

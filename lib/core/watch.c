@@ -29,6 +29,7 @@ void watch_begin(struct watch *w, struct watch_host *h, struct pool *p, uint64_t
 	w->pool = pool_ref(p);
 	w->number = number;
 	LIST_INSERT_HEAD(&p->watches, w, at_pool);
+	p->watches_marked = 0;
 }
 
 static void stop_cooling(struct watch *w)
@@ -61,9 +62,13 @@ void watch_event(struct pool *p, enum pool_event e)
 
 	if (kinds[e] == WIRE_EVENT_KINDS)
 		return;
-	for (; p; p = p->parent)
+	for (; p; p = p->parent) {
+		if (p->watches_marked & BIT(kinds[e]))
+			continue;
 		LIST_FOREACH (w, &p->watches, at_pool)
 			mark(w, BIT(kinds[e]));
+		p->watches_marked |= BIT(kinds[e]);
+	}
 }
 
 void watch_removed(struct pool *p)
@@ -106,6 +111,7 @@ void watch_told(struct watch *w, uint64_t now_usec)
 	uint32_t told = watch_telling(w);
 
 	w->mask &= ~told;
+	w->pool->watches_marked &= ~told;
 	if (!(told & ~AT_ONCE) || w->cooling)
 		return;
 	w->cooling = true;
