@@ -9,7 +9,10 @@
 #include "reclaim.h"
 #include "request.h"
 
-#define TICK_MS 20
+#define TICK_MS 5
+/* So many ticks are between two drains for a head. One that has waited for a while is drained for at
+ * every tick: who charges and uncharges all the time has little idle at any one moment. */
+#define TICKS_OF_DRAIN 4
 #define RECLAIM_AGAIN_USEC 500000 /* after a round that brought nothing */
 
 struct queue {
@@ -31,6 +34,7 @@ struct queues {
 	uv_timer_t tick;
 	uv_idle_t kick;
 	unsigned handles;
+	unsigned ticks;
 };
 
 static void on_tick(uv_timer_t *t);
@@ -301,6 +305,10 @@ static void drain_for(struct queue *q, struct itemlimit_place failed)
 
 static void work_for(struct queue *q, struct itemlimit_place failed)
 {
+	bool waits_long = manager_now() - q->head_since_usec >= FAIRNESS_USEC;
+
+	if (!waits_long && q->queues->ticks % TICKS_OF_DRAIN != 0)
+		return;
 	reclaim_for(q, failed);
 	drain_for(q, failed);
 }
@@ -321,7 +329,10 @@ int queue_join_head(struct request *r, struct itemlimit_place at)
 
 static void on_tick(uv_timer_t *t)
 {
-	serve_all(t->data, work_for);
+	struct queues *all = t->data;
+
+	all->ticks++;
+	serve_all(all, work_for);
 }
 
 void queue_kick(struct manager *m)

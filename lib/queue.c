@@ -551,13 +551,24 @@ static int check_request(
 	return q->gone || atomic_load(&q->tally->link.lost) ? -ENOTCONN : 0;
 }
 
-/* Where it begins. What lies at hand needs no place in line. */
+/* What lies at hand is taken where there is room besides. At a limit it is not: others may stand in
+ * line there, and one that gives back and asks again all the time would never leave them any. */
+static bool take_at_hand(struct tally_request *r)
+{
+	struct tally_usage u;
+
+	if (tally_usage(r->pool, sizeof(u), &u) < 0 || u.headroom < r->bytes)
+		return false;
+	return charge_at_hand(r->pool, r->item, r->bytes);
+}
+
+/* Where it begins. */
 static int start_of(struct tally_request *r, enum state *ret)
 {
 	int e;
 
 	*ret = DONE;
-	if (r->bytes == 0 || charge_at_hand(r->pool, r->item, r->bytes))
+	if (r->bytes == 0 || take_at_hand(r))
 		return 0;
 	/* The engine of this process answers at once. */
 	if (r->queue->tally->embedded)
