@@ -258,7 +258,7 @@ struct file {
 
 static const struct file files[] = {
 	{.name = "cgroup.procs", .print = print_procs},
-	{.name = "memory.reclaim", .write = write_reclaim},
+	{.name = "memory.reclaim", .write = write_reclaim, .write_needs = ACCESS_OPERATE},
 	{.name = "pool.clients", .print = print_clients},
 	{.name = "pool.drain", .write = write_drain, .write_needs = ACCESS_OPERATE},
 	/* Whom it may evict is asked of each client's pools. */
