@@ -5,7 +5,7 @@
 # has one account, one limit, and gets back what a killed process held for it. The script checks
 # what it claims and fails if it is not so. It needs no privileges and leaves nothing behind.
 #
-# Usage: BUILD=DIR demo.sh, with tallyd, tallyctl and examples/sqlite-tenants in DIR.
+# Usage: BUILD=DIR demo.sh, with tallyd, tallyctl, examples/sqlite-tenants and sqlite-cache in DIR.
 
 set -u
 
@@ -15,6 +15,8 @@ socket=$dir/run/tallyd.sock
 export TALLY_ADDRESS=unix:$socket LC_ALL=C
 unset NOTIFY_SOCKET RUNTIME_DIRECTORY
 limit=$((6 << 20))
+cache_limit=$((12 << 20))
+neighbour_needs=$((8 << 20))
 rows=60000
 daemon=
 workers=()
@@ -78,6 +80,18 @@ has_fallen_to() {
 	[ "$(current /sqlite)" -eq "$1" ]
 }
 
+count_passes() {
+	grep -c '^pass=' "$dir/cache.out"
+}
+
+cache_has_passed() {
+	[ "$(count_passes)" -ge "$1" ]
+}
+
+neighbour_has() {
+	[ "$(current /caches/b)" -eq $neighbour_needs ]
+}
+
 say "A private tallyd; the pool /sqlite/t4 may have $(human $limit)"
 mkdir "$dir/run"
 cat >"$dir/tallyd.conf" <<END
@@ -86,6 +100,13 @@ flush_interval = 2s
 [pool t4]
 path = /sqlite/t4
 memory.max = $limit
+[pool caches]
+path = /caches
+memory.max = $cache_limit
+[pool trial]
+path = /trial
+memory.max = 1M
+enforce = observe
 END
 "$build/tallyd" --config "$dir/tallyd.conf" --runtime-dir "$dir/run" >"$dir/tallyd.out" 2>&1 &
 daemon=$!
@@ -144,6 +165,43 @@ for i in 0 2; do
 done
 wait_for 2 has_fallen_to 0 || fail "/sqlite still holds $(current /sqlite)"
 echo "/sqlite holds $(current /sqlite)"
+
+say "A process with a page cache may use what nobody else needs of $(human $cache_limit)"
+"$build/examples/sqlite-cache" /caches/a >"$dir/cache.out" 2>&1 &
+workers=($!)
+wait_for 30 cache_has_passed 3 || fail "the cache does not work"
+ctl tree /caches
+before=$(current /caches/a)
+[ "$before" -gt $((cache_limit - neighbour_needs)) ] || fail "the cache is too small to matter"
+
+say "A neighbour needs $(human $neighbour_needs): the cache is asked to give back, and goes on"
+ctl create /caches/b || fail "no pool for the neighbour"
+ctl run /caches/b $neighbour_needs -- sleep 60 >"$dir/neighbour.out" 2>&1 &
+workers+=($!)
+wait_for 10 neighbour_has || fail "the neighbour did not get its memory"
+passes=$(count_passes)
+wait_for 20 cache_has_passed $((passes + 2)) || fail "the cache did not go on"
+ctl tree /caches
+after=$(current /caches/a)
+echo "the cache held $(human "$before"), holds $(human "$after") now; its last pass:"
+tail -n 1 "$dir/cache.out"
+[ "$after" -le $((cache_limit - neighbour_needs)) ] || fail "the cache gave nothing back"
+ctl get /caches memory.events
+kill -KILL "${workers[1]}"
+wait "${workers[1]}" 2>/dev/null
+kill -TERM "${workers[0]}"
+wait "${workers[0]}" || fail "the cache ended with status $?"
+workers=()
+
+say "A limit on trial (enforce = observe): the same work passes 1M and is told so, not refused"
+"$build/examples/sqlite-cache" --passes 2 /trial >"$dir/trial.out" 2>&1 ||
+	fail "the work on trial did not finish"
+tail -n 1 "$dir/trial.out"
+ctl get /trial memory.events
+would=$(ctl get /trial memory.events | sed -n 's/^would_refuse //p')
+[ "$would" -gt 0 ] || fail "the limit on trial counted nothing"
+grep -q ' refused=0$' "$dir/trial.out" || fail "the limit on trial refused something"
+echo "memory.max = 1M would have refused $would charges"
 
 say "The daemon ends"
 kill -TERM "$daemon"
