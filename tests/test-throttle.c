@@ -320,6 +320,44 @@ static void test_credit(void **state _unused_)
 	tally_detach(p);
 }
 
+/* Whoever has a callback is asked for what the pool is above. */
+struct giver {
+	_Atomic uint64_t wanted;
+};
+
+static int64_t give(struct tally_pool *p, uint64_t want, uint64_t deadline_usec _unused_,
+	uint64_t token _unused_, void *userdata)
+{
+	struct giver *g = userdata;
+
+	atomic_fetch_add(&g->wanted, want);
+	tally_uncharge(p, want);
+	return (int64_t)want;
+}
+
+static int has_given(void *userdata)
+{
+	struct giver *g = userdata;
+
+	assert_true(tally_dispatch(tally) >= 0);
+	return atomic_load(&g->wanted) > 0 && harness_current(tally, "/g") <= 4 * MIB;
+}
+
+static void test_giver(void **state _unused_)
+{
+	struct tally_pool *p = attach("/g", "4M"), *holder = harness_attach(tally, "/g/h");
+	struct giver g = {0};
+
+	assert_int_equal(tally_on_reclaim(holder, give, &g), 0);
+	assert_int_equal(tally_charge(holder, 4 * MIB), 0);
+	assert_int_equal(tally_charge(p, 64 * KIB), 0);
+	assert_true(event("/g", "high") > 0);
+	assert_true(harness_wait(has_given, &g, HARNESS_PATIENCE_MS));
+	assert_int_equal(event("/g", "max"), 0);
+	tally_detach(holder);
+	tally_detach(p);
+}
+
 /* A limit that is set below what is there takes idle credit back at once. */
 static int has_no_stock(void *userdata)
 {
@@ -661,6 +699,7 @@ int main(void)
 		BOTH(test_deadline),
 		BOTH(test_above),
 		BOTH(test_credit),
+		DAEMON(test_giver),
 		BOTH(test_set),
 		BOTH(test_others_go_on),
 		BOTH(test_cancel),
