@@ -88,6 +88,11 @@ int change_create(struct invocation *inv)
 
 /* ------------------------------------------------------------------ remove */
 
+static int remove_one(const struct invocation *inv, const char *path)
+{
+	return tally_remove(inv->tally, path, inv->force ? TALLY_FORCE : 0);
+}
+
 /* Removes what is below the pool; what others remove meanwhile is fine. Tells errors. */
 static int remove_children(const struct invocation *inv, const char *path)
 {
@@ -108,7 +113,7 @@ static int remove_children(const struct invocation *inv, const char *path)
 		r = remove_children(inv, child);
 		if (r)
 			return r;
-		r = tally_remove(inv->tally, child, 0);
+		r = remove_one(inv, child);
 		if (r < 0 && r != -ENOENT)
 			return error_remove(inv, child, r);
 	}
@@ -130,7 +135,7 @@ int change_remove(struct invocation *inv)
 		if (r)
 			return r;
 	}
-	r = tally_remove(inv->tally, path, 0);
+	r = remove_one(inv, path);
 	return r < 0 ? error_remove(inv, path, r) : STATUS_DONE;
 }
 

@@ -26,7 +26,7 @@ struct invocation {
 	char *address;       /* where the daemon is looked for */
 	char **args;         /* the positional arguments; n_args of them, then NULL */
 	int n_args;
-	bool json, exact, recursive;
+	bool json, exact, recursive, force;
 	const char *depth, *item, *refused_status, *reset, *timeout; /* NULL: not given */
 };
 

@@ -369,12 +369,15 @@ static int error_busy(const struct invocation *inv, const char *path)
 	if (!children && !processes)
 		return error_line(STATUS_ERROR,
 			"%s: the pool is in use: bytes are still charged to it; try again when "
-			"'tallyctl get %s memory.current' shows 0",
+			"'tallyctl get %s memory.current' shows 0 (a pool that is not standalone "
+			"can be removed with --force)",
 			path, path);
 	if (children && processes)
-		mend = "end the processes, and remove the children too with --recursive";
+		mend = "end the processes, or use --force, and remove the children too with "
+		       "--recursive";
 	else
-		mend = children ? "remove them too with --recursive" : "end them first";
+		mend = children ? "remove them too with --recursive"
+				: "end them first, or use --force";
 	return error_line(STATUS_ERROR,
 		"%s: the pool is in use: it has %zu %s and %zu attached %s; %s", path, children,
 		children == 1 ? "child" : "children", processes,

@@ -41,9 +41,8 @@ enum option_id {
 
 #define BIT(id) (UINT32_C(1) << ((id)-OPTION_SOCKET))
 
-/* Known by name and refused, because a change that is taken for forced or saved and is not does
- * harm. */
-#define OPTIONS_ABSENT (BIT(OPTION_SAVE) | BIT(OPTION_FORCE) | BIT(OPTION_PERSISTENT))
+/* Known by name and refused, because a change that is taken for saved and is not does harm. */
+#define OPTIONS_ABSENT (BIT(OPTION_SAVE) | BIT(OPTION_PERSISTENT))
 
 /* Before and behind the command. */
 #define OPTIONS_COMMON (BIT(OPTION_SOCKET) | BIT(OPTION_HELP))
@@ -87,9 +86,10 @@ static const struct command commands[] = {
 		false, change_set},
 	{"create", "POOL [FILE=VALUE ...]", "make a pool, with these values or not at all", NULL, 1,
 		-1, 0, false, change_create},
-	{"remove", "POOL [--recursive]", "remove a pool that nobody uses",
-		"  --recursive  remove the pools below it first\n", 1, 1, BIT(OPTION_RECURSIVE),
-		false, change_remove},
+	{"remove", "POOL [--recursive] [--force]", "remove a pool that nobody uses",
+		"  --recursive  remove the pools below it first\n"
+		"  --force      whoever uses it: what is charged there goes to the parent\n",
+		1, 1, BIT(OPTION_RECURSIVE) | BIT(OPTION_FORCE), false, change_remove},
 	{"run",
 		"[--item NAME] [--timeout T] [--refused-status N] POOL BYTES\n"
 		"       [POOL BYTES ...] -- COMMAND ...",
@@ -217,6 +217,9 @@ static int store_option(struct invocation *inv, int id)
 		break;
 	case OPTION_RECURSIVE:
 		inv->recursive = true;
+		break;
+	case OPTION_FORCE:
+		inv->force = true;
 		break;
 	case OPTION_ITEM:
 		inv->item = optarg;

@@ -21,6 +21,7 @@ struct row {
 	char *branch; /* the lines drawn before the name */
 	size_t level;
 	uint64_t held, idle, limit;
+	bool standalone;
 };
 
 struct tree {
@@ -57,7 +58,7 @@ static int append_row(struct tree *tree, const struct row *row)
 /* The flush for the first pool serves those below it: all figures come from one look. */
 static int read_pool(const struct invocation *inv, const char *path, size_t level, void *userdata)
 {
-	_cleanup_(freep) char *stat = NULL, *max = NULL;
+	_cleanup_(freep) char *stat = NULL, *max = NULL, *standalone = NULL;
 	struct row row = {.level = level};
 	int r;
 
@@ -67,6 +68,10 @@ static int read_pool(const struct invocation *inv, const char *path, size_t leve
 	r = tally_get(inv->tally, path, "memory.max", TALLY_CACHED, &max);
 	if (r < 0)
 		return r;
+	r = tally_get(inv->tally, path, "pool.standalone", TALLY_CACHED, &standalone);
+	if (r < 0)
+		return r;
+	row.standalone = strcmp(standalone, "1\n") == 0;
 	if (text_find_number(stat, "held", &row.held) < 0 ||
 		text_find_number(stat, "stock", &row.idle) < 0 ||
 		text_parse_limit(max, &row.limit) < 0)
@@ -111,7 +116,8 @@ static int add_row(struct output_table *table, const struct row *row)
 	_cleanup_(freep) char *name = NULL;
 	const char *last = row->level ? strrchr(row->path, '/') + 1 : row->path;
 
-	if (asprintf(&name, "%s%s", row->branch, last) < 0) {
+	if (asprintf(&name, "%s%s%s", row->branch, last, row->standalone ? " (standalone)" : "") <
+		0) {
 		name = NULL;
 		return -ENOMEM;
 	}
@@ -149,10 +155,10 @@ static json_t *json_of_tree(const struct tree *tree)
 		return NULL;
 	for (size_t i = 0; i < tree->n_rows; i++) {
 		const struct row *row = &tree->rows[i];
-		json_t *pool = json_pack("{s:o, s:o, s:o, s:o}", "path",
+		json_t *pool = json_pack("{s:o, s:o, s:o, s:o, s:b}", "path",
 			output_json_string(row->path), "held", output_json_number(row->held),
 			"idle", output_json_number(row->idle), "limit",
-			output_json_limit(row->limit));
+			output_json_limit(row->limit), "standalone", row->standalone);
 
 		if (json_array_append_new(array, pool) < 0)
 			return NULL;

@@ -404,21 +404,27 @@ void request_drop_key(struct key *k)
 	turn_drop_key(k);
 }
 
+static void end_key(struct key *k, int status)
+{
+	for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
+		struct request *r = k->request[lane];
+		uint64_t seq = r ? r->seq : 0;
+
+		if (!r)
+			continue;
+		row_answer(k, lane, seq, 0);
+		free_request(r);
+		send_answer(k, lane, seq, 0, status, 0, 0);
+	}
+	turn_drop_key(k);
+}
+
 void request_end(struct attachment *a, int status)
 {
 	struct key *k;
 
 	TAILQ_FOREACH (k, &a->keys, entry)
-		for (unsigned lane = 0; lane < SEGMENT_LANES; lane++) {
-			struct request *r = k->request[lane];
-			uint64_t seq = r ? r->seq : 0;
-
-			if (!r)
-				continue;
-			row_answer(k, lane, seq, 0);
-			free_request(r);
-			send_answer(k, lane, seq, 0, status, 0, 0);
-		}
+		end_key(k, status);
 }
 
 void request_drop_session(struct session *s)

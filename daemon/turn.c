@@ -264,7 +264,7 @@ bool turn_request(struct session *s, const struct wire_request *m)
 		return false;
 	if (!l)
 		return true; /* it was freed meanwhile */
-	if (k)
+	if (k && !k->attachment->removed_from)
 		r = new_turn(l, k, m);
 	if (r < 0) {
 		answer(s, &(struct wire_fetched){.queue = m->queue, .id = m->id}, 0, r);

@@ -456,8 +456,10 @@ static int remove_by_force(struct embedded *e, struct pool *p)
 
 	if (r < 0)
 		return r;
-	TAILQ_FOREACH (m, &p->members, entry)
+	TAILQ_FOREACH (m, &p->members, entry) {
 		grant_drop(container_of(m, struct engine_attachment, member));
+		pool_set_reclaims(p, m, false);
+	}
 	pool_remove_by_force(p, engine_move, NULL);
 	idle_expel(e);
 	engine_kick(e);

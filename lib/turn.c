@@ -82,7 +82,7 @@ int turn_request(struct embedded *e, const struct wire_request *m)
 	if (m->id == 0 || m->need == 0 || m->need > WORD_BYTES_MAX || find(e, m->queue, m->id) ||
 		(k && item_is_event(&e->items, k->item)))
 		return -EPROTO;
-	if (k)
+	if (k && !k->attachment->removed_from)
 		r = new_turn(e, k, m);
 	if (r < 0)
 		answer(e, &(struct wire_fetched){.queue = m->queue, .id = m->id}, 0, r);

@@ -257,7 +257,6 @@ test_usage() {
 		fails 2 "--json does not go with" "no JSON of '$command'" --json $command
 	done
 	fails 2 "--save is not available" "set --save" set --save / memory.max=max
-	fails 2 "--force is not available" "remove --force" remove /tenants --force
 	fails 2 "--persistent is not available" "clients --persistent" clients --persistent
 
 	for command in '' x -1 +1 1.5 1K ' 1' 99999999999999999999; do
@@ -667,6 +666,12 @@ test_pools() {
 	works "it harms nobody" get /p/b/c memory.current
 	works "remove a leaf" remove /p/b/c
 	works "remove --recursive" remove /p --recursive
+	works "two levels" create /f
+	works "the lower one" create /f/a
+	fails 1 "/f: the pool is in use: it has 1 child " "--force does not take children" \
+		remove --force /f
+	works "remove --recursive --force" remove --recursive --force /f
+	fails 1 "/f: no such pool" "both are gone" tree /f
 	fails 1 "/p: no such pool" "all are gone" tree /p
 }
 

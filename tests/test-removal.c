@@ -370,6 +370,36 @@ static void test_waiting(void **state)
 	tally_detach(p);
 }
 
+static void note(struct tally_request *r, int result, void *userdata)
+{
+	(void)r;
+	*(int *)userdata = result;
+}
+
+/* A place in line, which blocks nobody. */
+static void test_place_in_line(void **state)
+{
+	struct tally_charge_args a = {.bytes = 600000, .deadline_usec = UINT64_MAX / 2};
+	struct tally_request *r;
+	struct tally_queue *q;
+	int result = 1;
+
+	(void)state;
+	skip_if_not_begun();
+	assert_int_equal(tally_set(t, "/a/b", "memory.max", "1000000"), 0);
+	assert_int_equal(tally_charge(pool, 600000), 0);
+	assert_int_equal(tally_queue_new(t, &q), 0);
+	assert_int_equal(tally_request(q, pool, &a, sizeof(a), note, &result, &r), 0);
+	remove_pool("/a/b");
+	for (unsigned i = 0; result == 1 && i < HARNESS_PATIENCE_MS / 5; i++) {
+		assert_true(tally_queue_dispatch(q) >= 0);
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	}
+	assert_int_equal(result, -ENODEV);
+	tally_queue_free(q);
+	assert_int_equal(harness_current(t, "/a"), 600000);
+}
+
 /* ------------------------------------------------------------------ other processes */
 
 static void test_another_process(void **state)
@@ -463,7 +493,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {ALL(refused), ALL(goes_to_the_parent),
 		ALL(same_path_again), ALL(parent_too), ALL(limits_of_the_parent_hold), ALL(moved),
 		ALL(forced), ALL(uncharge_comes_first), ALL(threads), ALL(waiting),
-		ALL(another_process), ALL(thirty_cycles), ALL(hundred_cycles)};
+		ALL(place_in_line), ALL(another_process), ALL(thirty_cycles), ALL(hundred_cycles)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
