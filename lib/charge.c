@@ -82,6 +82,8 @@ static __attribute__((noinline)) int charge_by_daemon(
 
 	if (r < 0 || bytes == 0)
 		return r;
+	if (p->tally->embedded && embedded_is_recalling(p->tally->embedded))
+		return -EDEADLK;
 	if (!queue)
 		deadline_usec = link_now() + CLIENT_WAIT_USEC;
 	do {

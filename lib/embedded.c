@@ -22,6 +22,7 @@
 #include "idle.h"
 #include "look.h"
 #include "question.h"
+#include "recall.h"
 #include "turn.h"
 
 /* 0, or what embedded_handle() is to return. */
@@ -650,6 +651,11 @@ void embedded_end_delay(struct embedded *e, uint64_t attachment)
 	if (a)
 		pressure_end(a->pool, &a->member);
 	engine_unlock(e);
+}
+
+bool embedded_is_recalling(const struct embedded *e)
+{
+	return recall_is_inside(e);
 }
 
 int embedded_next_notice(struct embedded *e, void *buf)

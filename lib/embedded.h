@@ -74,5 +74,8 @@ int embedded_handle(struct embedded *e, const void *message, size_t n, bool wait
  * all of them; its size, 0: none now. -ENOTCONN. */
 int embedded_next_notice(struct embedded *e, void *buf);
 
+/* This thread is in on_reclaim(): a charge would wait for itself. */
+bool embedded_is_recalling(const struct embedded *e);
+
 /* A question of on_reclaim() is answered now. */
 void embedded_reclaimed(struct embedded *e, uint64_t attachment, uint64_t token);

@@ -68,7 +68,7 @@ void engine_unlock(struct embedded *e)
 
 void engine_kick(struct embedded *e)
 {
-	if (TAILQ_EMPTY(&e->waiting))
+	if (TAILQ_EMPTY(&e->waiting) && e->n_short == 0)
 		return;
 	atomic_fetch_add(&e->freed, 1);
 	syscall(SYS_futex, &e->freed, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -208,6 +208,7 @@ int engine_new(const char *config, enum percpu_kind kind, const struct embedded_
 	TAILQ_INIT(&e->attachments);
 	TAILQ_INIT(&e->collected);
 	TAILQ_INIT(&e->waiting);
+	TAILQ_INIT(&e->short_ones);
 	teller_init(e);
 	for (unsigned i = 0; i < SEGMENT_EXTENTS; i++)
 		e->extent_fds[i][0] = e->extent_fds[i][1] = -1;

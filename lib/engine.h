@@ -109,8 +109,14 @@ struct embedded {
 	uint64_t last_token;           /* question.h */
 	_Atomic bool turned_away;      /* who may not wait has found the mutex held */
 	struct grant_requests waiting; /* for headroom, in the order in which they came */
-	void *turns;                   /* tsearch(3) root of turn.c */
-	_Atomic uint32_t freed;        /* a futex: some may have come free */
+	/* recall.h: requests for which others give back just now; which thread sees to that; and how
+	 * many sleep until it has, or for an answer. */
+	struct grant_requests short_ones;
+	_Atomic pthread_t recaller;
+	_Atomic bool recalls;
+	uint32_t n_short;
+	void *turns;            /* tsearch(3) root of turn.c */
+	_Atomic uint32_t freed; /* a futex: some may have come free */
 };
 
 int engine_new(const char *config, enum percpu_kind kind, const struct embedded_owner *o,

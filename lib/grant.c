@@ -12,12 +12,14 @@
 #include "core/pressure.h"
 #include "credit.h"
 #include "idle.h"
+#include "recall.h"
 #include "record.h"
 
 /* Drains for one request beyond one a level: others may take what was drained before it is tried.
  */
 #define EXTRA_DRAINS 2
-#define LOOK_USEC 10000 /* of the head of a queue */
+#define LOOK_USEC 10000          /* of the head of a queue */
+#define RECALL_AGAIN_USEC 500000 /* after a round for it that brought nothing */
 /* One whose client has not come for so long lets others pass. */
 #define ASLEEP_USEC 1000000
 
@@ -115,9 +117,27 @@ static void end_stall(struct grant_request *r)
 	r->stalled = false;
 }
 
+/* Others give back for it: meanwhile the mutex is not held, and it may be dropped. */
+static void enter_short(struct grant_request *r)
+{
+	r->is_short = true;
+	r->key->waiting[r->lane] = r;
+	TAILQ_INSERT_TAIL(&r->engine->short_ones, r, entry);
+}
+
+static void leave_short(struct grant_request *r)
+{
+	if (!r->is_short)
+		return;
+	r->is_short = false;
+	r->key->waiting[r->lane] = NULL;
+	TAILQ_REMOVE(&r->engine->short_ones, r, entry);
+}
+
 static void drop(struct grant_request *r)
 {
 	end_stall(r);
+	leave_short(r);
 	leave(r);
 	r->key = NULL;
 }
@@ -131,12 +151,19 @@ void grant_drop(struct engine_attachment *a)
 		if (r->key->attachment == a)
 			drop(r);
 	}
+	for (r = TAILQ_FIRST(&a->engine->short_ones); r; r = next) {
+		next = TAILQ_NEXT(r, entry);
+		if (r->key->attachment == a)
+			drop(r);
+	}
 }
 
 void grant_drop_all(struct embedded *e)
 {
 	while (!TAILQ_EMPTY(&e->waiting))
 		drop(TAILQ_FIRST(&e->waiting));
+	while (!TAILQ_EMPTY(&e->short_ones))
+		drop(TAILQ_FIRST(&e->short_ones));
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -175,17 +202,22 @@ static void finish(
 		teller_credit(r->engine, k->attachment->pool);
 }
 
-/* Idle credit goes back. */
+/* Idle credit goes back; attachments are asked when the charge is done, by who may wait. */
 static void on_high(void *userdata, struct pool *p, uint64_t bytes)
 {
-	(void)bytes;
-	idle_drain(userdata, p);
+	struct grant_request *r = userdata;
+
+	idle_drain(r->engine, p);
+	if (r->high || r->is_turn || (r->flags & WIRE_CHARGE_NOWAIT) || p->n_reclaimers_below == 0)
+		return;
+	r->high = pool_ref(p);
+	r->high_bytes = bytes;
 }
 
 /* The counters are charged. */
 static void grant(struct grant_request *r, uint64_t amount)
 {
-	uint64_t delay = high_charged(r->key->attachment->pool, r->need, on_high, r->engine);
+	uint64_t delay = high_charged(r->key->attachment->pool, r->need, on_high, r);
 
 	limit_count_passed(r->key->attachment->pool, r->key->item);
 	/* More than the need was to be had: let it ask ahead again. */
@@ -203,7 +235,9 @@ static void refuse(struct grant_request *r, int status)
 	const struct record_request record = {.key = r->key,
 		.wanted = r->need,
 		.since_usec = r->since_usec,
-		.drained = r->drained};
+		.drained = r->tried.drained,
+		.asked = r->tried.asked,
+		.reclaimed = r->tried.reclaimed};
 
 	pool_count_event(r->failed.pool, POOL_OOM);
 	finish(r, 0, status, 0, record_refusal(&record, r->failed));
@@ -331,7 +365,7 @@ static bool serve(struct grant_request *r)
 		if (to == r->at) {
 			if (drained)
 				return false;
-			r->drained += idle_drain(r->engine, to);
+			r->tried.drained += idle_drain(r->engine, to);
 			drained = true;
 			continue;
 		}
@@ -360,6 +394,63 @@ static bool waits_by_looking(const struct grant_request *r)
 	return first->is_turn || is_head(r);
 }
 
+static uint64_t deficit_of(const struct grant_request *r, struct itemlimit_place at)
+{
+	const struct counter *c = itemlimit_counter(at);
+	uint64_t usage = c ? counter_read(c) : 0, max = c ? atomic_load(&c->max) : COUNTER_MAX;
+
+	if (usage > max)
+		return usage - max + r->need;
+	/* Where it fits others have waited for it. */
+	return r->need > max - usage ? r->need - (max - usage) : r->need;
+}
+
+/* A round for what is missing where it failed, which is over when this returns; true: it is worth another
+ * try. The request may be dropped. */
+static bool recall(struct grant_request *r)
+{
+	uint64_t came = r->tried.drained + r->tried.reclaimed;
+	struct pool *at = r->failed.pool;
+
+	if ((r->flags & WIRE_CHARGE_NOWAIT) || r->rounds >= RECALL_ROUNDS ||
+		engine_now() - r->since_usec >= RECALL_USEC ||
+		itemlimit_read(at, r->failed.item) == COUNTER_MAX || at->n_reclaimers_below == 0)
+		return false;
+	begin_stall(r);
+	enter_short(r);
+	pool_ref(at);
+	if (recall_run(r->engine, r->failed, deficit_of(r, r->failed), &r->tried) &&
+		r->rounds++ == 0)
+		pool_count_event(at, POOL_RECLAIM);
+	pool_unref(at);
+	if (!r->key)
+		return false;
+	leave_short(r);
+	if (r->key->attachment->removed_from) {
+		finish(r, 0, -ENODEV, 0, 0);
+		r->key = NULL;
+		return false;
+	}
+	return r->tried.drained + r->tried.reclaimed > came || r->engine->recalls;
+}
+
+/* The head of a queue asks now and then. It may be dropped. */
+static void recall_for_head(struct grant_request *r)
+{
+	uint64_t now = engine_now(), came = r->tried.drained + r->tried.reclaimed;
+	struct pool *at = r->failed.pool;
+
+	if (at != r->at || now < r->next_recall_usec || at->n_reclaimers_below == 0 ||
+		recall_is_inside(r->engine))
+		return;
+	pool_ref(at);
+	if (recall_run(r->engine, r->failed, deficit_of(r, r->failed), &r->tried))
+		pool_count_event(at, POOL_RECLAIM);
+	pool_unref(at);
+	if (r->tried.drained + r->tried.reclaimed == came)
+		r->next_recall_usec = engine_now() + RECALL_AGAIN_USEC;
+}
+
 /* The mutex is not held while it sleeps. */
 static int wait_in_line(struct grant_request *r)
 {
@@ -372,8 +463,15 @@ static int wait_in_line(struct grant_request *r)
 			refuse_late(r);
 			return 0;
 		}
-		if (is_head(r) && serve(r))
-			return 0;
+		if (is_head(r)) {
+			if (serve(r))
+				return 0;
+			recall_for_head(r);
+			if (!r->key)
+				break;
+			if (is_head(r) && serve(r))
+				return 0;
+		}
 		/* Uncharges tell nobody, and one that lets others pass does not either. */
 		if (waits_by_looking(r) && until - now > LOOK_USEC)
 			until = now + LOOK_USEC;
@@ -394,13 +492,15 @@ static bool decide(struct grant_request *r, struct pool **ret_failed)
 			pool_count_event(failed, POOL_MAX);
 		r->counted_max = true;
 		if (failed == drained && (bytes == 0 || drains > EXTRA_DRAINS)) {
+			if (!(r->flags & WIRE_CHARGE_QUEUE) && recall(r))
+				continue;
 			*ret_failed = failed;
 			return false;
 		}
 		drains = failed == drained ? drains + 1 : 1;
 		drained = failed;
 		bytes = idle_drain(r->engine, failed);
-		r->drained += bytes;
+		r->tried.drained += bytes;
 	}
 	return true;
 }
@@ -413,12 +513,44 @@ static bool was_answered(struct engine_key *k, const struct wire_charge *m)
 	return m->seq <= k->answer[m->lane].seq;
 }
 
+static int handle(struct grant_request *r)
+{
+	bool queue = r->flags & WIRE_CHARGE_QUEUE;
+	struct pool *at = NULL;
+
+	if (queue)
+		at = queue_above(r->key->attachment->pool);
+	if (!at && decide(r, &at))
+		return 0;
+	if (!r->key)
+		return -ENODEV;
+	if (!queue) {
+		refuse(r, -ENOMEM);
+		return 0;
+	}
+	enter(r, at);
+	begin_stall(r);
+	return wait_in_line(r);
+}
+
+/* What it has passed memory.high by is asked for before it returns: there is no background here. */
+static void recall_high(struct grant_request *r)
+{
+	struct recall_result ignored = {0};
+
+	if (!r->high)
+		return;
+	if (recall_run(r->engine, (struct itemlimit_place){r->high, 0}, r->high_bytes, &ignored))
+		pool_count_event(r->high, POOL_RECLAIM);
+	r->high = pool_unref(r->high);
+}
+
 int grant_handle(struct embedded *e, const struct wire_charge *m)
 {
 	bool queue = m->flags & WIRE_CHARGE_QUEUE;
-	struct pool *at = NULL;
 	struct grant_request r;
 	struct engine_key *k;
+	int result;
 
 	if (m->lane >= SEGMENT_FETCH || m->need == 0 || m->need > WORD_BYTES_MAX || m->seq == 0 ||
 		(m->flags & ~(WIRE_CHARGE_QUEUE | WIRE_CHARGE_NOWAIT)) ||
@@ -446,17 +578,9 @@ int grant_handle(struct embedded *e, const struct wire_charge *m)
 		finish(&r, 0, -ENODEV, 0, 0);
 		return 0;
 	}
-	if (queue)
-		at = queue_above(k->attachment->pool);
-	if (!at && decide(&r, &at))
-		return 0;
-	if (!queue) {
-		refuse(&r, -ENOMEM);
-		return 0;
-	}
-	enter(&r, at);
-	begin_stall(&r);
-	return wait_in_line(&r);
+	result = handle(&r);
+	recall_high(&r);
+	return result;
 }
 
 void grant_stand(struct grant_request *r)

@@ -4,7 +4,8 @@
 /*
  * Who gets how much, in the embedded engine: a request is tried with a batch beyond its need, then
  * alone; over a limit, idle credit of the pool that refused is drained and it is tried again; then
- * it is refused, or waits in that pool's queue if it came with a deadline.
+ * attachments below are asked to give back, and it is tried once more; then it is refused. One that
+ * came with a deadline waits in that pool's queue instead.
  *
  * A request that waits is on the stack of the thread that asked, which sleeps; each drains and tries
  * for itself, but only the head of a pool's queue may take. Uncharges go into stocks without a word
@@ -14,6 +15,7 @@
 #include "core/itemlimit.h"
 #include "core/wire.h"
 #include "engine.h"
+#include "recall.h"
 
 struct grant_request {
 	TAILQ_ENTRY(grant_request) entry; /* among all that wait */
@@ -23,11 +25,17 @@ struct grant_request {
 	uint64_t seq, need, batch, deadline_usec;
 	uint32_t flags;
 	bool counted_max;
+	bool is_short;                 /* among those that others give back for */
 	bool stalled;                  /* its attachment waits, and pressure knows it */
 	struct pool *at;               /* in the queue of this pool; NULL: in none */
 	uint64_t head_since_usec;      /* of that queue */
 	struct itemlimit_place failed; /* by what it was refused last */
-	uint64_t since_usec, drained;
+	uint64_t since_usec;
+	struct recall_result tried; /* for it */
+	unsigned rounds;            /* of recall.h */
+	uint64_t next_recall_usec;  /* at the head of a queue: not before */
+	struct pool *high;          /* it passed this one's memory.high, by so much; a reference */
+	uint64_t high_bytes;
 	bool is_turn;         /* nobody sleeps for it: turn.h */
 	uint64_t looked_usec; /* then: when its client came last */
 };

@@ -7,8 +7,10 @@
 
 #include "core/statfmt.h"
 #include "core/util.h"
+#include "core/value.h"
 #include "core/wire.h"
 #include "idle.h"
+#include "recall.h"
 
 int look_at(struct embedded *e, struct pool *root, bool moved)
 {
@@ -28,25 +30,36 @@ static int look_at_all(struct embedded *e)
 
 /* ------------------------------------------------------------------ files */
 
-static int write_drain(struct embedded *e, struct pool *p)
+static int write_drain(struct embedded *e, struct pool *p, const char *value)
 {
+	(void)value;
 	for (struct pool *below = p; below; below = pool_next_preorder(below, p))
 		if (below == p || below->standalone)
 			idle_drain(e, below);
 	return 0;
 }
 
-static int write_flush(struct embedded *e, struct pool *p)
+static int write_flush(struct embedded *e, struct pool *p, const char *value)
 {
+	(void)value;
 	return look_at(e, p, true);
+}
+
+static int write_reclaim(struct embedded *e, struct pool *p, const char *value)
+{
+	uint64_t bytes;
+	int r = value_parse_bytes(value, &bytes);
+
+	return r < 0 ? r : recall_bytes(e, p, bytes);
 }
 
 /* Files that only make something happen. What a daemon knows of its clients, and of itself, has no
  * file here. */
 static const struct command {
 	const char *file;
-	int (*run)(struct embedded *e, struct pool *p);
+	int (*run)(struct embedded *e, struct pool *p, const char *value);
 } commands[] = {
+	{"memory.reclaim", write_reclaim},
 	{"pool.drain", write_drain},
 	{"pool.flush", write_flush},
 };
@@ -95,7 +108,7 @@ int look_read(struct embedded *e, struct pool *p, const char *file, uint64_t fla
 int look_write(struct embedded *e, struct pool *p, const char *file, const char *value)
 {
 	const struct command *c = find_command(file);
-	int r = c ? c->run(e, p) : statfmt_write(p, file, value);
+	int r = c ? c->run(e, p, value) : statfmt_write(p, file, value);
 
 	if (r >= 0 && !c) {
 		place_publish_pool(p, 0);
