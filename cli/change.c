@@ -152,6 +152,29 @@ static int write_any(struct invocation *inv, const char *file)
 	return r < 0 ? error_set(inv, path, file, ANY_VALUE, r) : STATUS_DONE;
 }
 
+int change_reclaim(struct invocation *inv)
+{
+	const char *path = inv->args[0], *bytes = inv->args[1];
+	uint64_t n;
+	int r;
+
+	if (text_parse_bytes(bytes, &n) < 0)
+		return command_usage(inv,
+			"'%s' is no number of bytes; give digits with an optional K, M, G, T, P or "
+			"E",
+			ERROR_CUT(bytes));
+	r = command_open(inv, NULL);
+	if (r)
+		return r;
+	r = tally_set(inv->tally, path, "memory.reclaim", bytes);
+	if (r == -EAGAIN)
+		return error_line(STATUS_ERROR,
+			"%s: fewer than %s bytes came back; what clients hold may be protected by "
+			"memory.min, or they give nothing back, see 'tallyctl clients %s'",
+			path, bytes, path);
+	return r < 0 ? error_set(inv, path, "memory.reclaim", bytes, r) : STATUS_DONE;
+}
+
 int change_drain(struct invocation *inv)
 {
 	return write_any(inv, "pool.drain");

@@ -49,6 +49,7 @@ int show_clients(struct invocation *inv);
 int change_set(struct invocation *inv);
 int change_create(struct invocation *inv);
 int change_remove(struct invocation *inv);
+int change_reclaim(struct invocation *inv);
 int change_drain(struct invocation *inv);
 int change_flush(struct invocation *inv);
 int change_evict(struct invocation *inv);

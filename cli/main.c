@@ -106,6 +106,8 @@ static const struct command commands[] = {
 		BIT(OPTION_JSON), false, events_command},
 	{"why", "[POOL]", "the last refusals below a pool, each with what was tried", NULL, 0, 1,
 		BIT(OPTION_JSON), false, why_command},
+	{"reclaim", "POOL BYTES", "ask clients below a pool to give back, and wait for that", NULL,
+		2, 2, 0, false, change_reclaim},
 	{"drain", "POOL", "return the idle credit of the subtree now", NULL, 1, 1, 0, false,
 		change_drain},
 	{"flush", "POOL", "bring the figures of the subtree up to date now", NULL, 1, 1, 0, false,

@@ -142,10 +142,12 @@ const char *tally_pool_path(const struct tally_pool *p);
 
 /*
  * Charges `bytes` to the pool and all its ancestors. Charging 0 bytes succeeds. May wait for the
- * daemon while it takes idle credit back from others, and sleep up to 2 s where it leaves a pool above
+ * daemon while it takes idle credit back from others and asks them to give back (tally_on_reclaim(),
+ * about 1.5 s at most), and sleep up to 2 s where it leaves a pool above
  * memory.high (then it has succeeded, and other threads go on): at most 5 s in all.
  *
- * -ENOMEM: over a limit of the pool or of an ancestor, after idle credit was taken back; -EINVAL:
+ * -ENOMEM: over a limit of the pool or of an ancestor, after all that was tried: see tally_last_refusal(); -EDEADLK:
+ * from within a function of tally_on_reclaim(), "embedded:" alone; -EINVAL:
  * more than TALLY_BYTES_MAX; -ENODEV: detached, closed or removed; -ECHILD: the parent's handle in
  * a forked child; -ENOTCONN: the daemon is gone (charges that hit the stock still succeed);
  * -ETIMEDOUT: no answer within 5 s.
@@ -489,8 +491,9 @@ typedef int64_t (*tally_reclaim_fn)(struct tally_pool *p, uint64_t want, uint64_
  * There is one a handle, and at most one question at a time.
  *
  * Over a daemon it is called by tally_dispatch(). With "embedded:" it is called in a thread that
- * charges, by any function that may wait, possibly in several at once for different handles; it must not
- * charge there.
+ * charges, by any function that may wait, it must not
+ * charge there: a charge that does not hit is -EDEADLK, as is writing memory.reclaim. One thread at a time
+ * runs functions, others that are short wait for it.
  *
  * A function that was set before is not called any more when this has returned, nor is the function
  * of a handle after tally_detach(), or any callback after tally_close(): a running one is waited for,

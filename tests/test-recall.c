@@ -461,8 +461,9 @@ static void test_threads(void **state)
 		workers[i] = (struct worker){rig, add(rig, paths[i], 0), i + 1, 0};
 		assert_int_equal(pthread_create(&ids[i], NULL, work, &workers[i]), 0);
 	}
-	for (unsigned i = 0; i < THREADS; i++) {
+	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(ids[i], NULL);
+	for (unsigned i = 0; i < THREADS; i++) {
 		held += workers[i].cache->held;
 		assert_true(workers[i].charged > ROUNDS / 2);
 	}
