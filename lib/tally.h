@@ -491,9 +491,8 @@ typedef int64_t (*tally_reclaim_fn)(struct tally_pool *p, uint64_t want, uint64_
  * There is one a handle, and at most one question at a time.
  *
  * Over a daemon it is called by tally_dispatch(). With "embedded:" it is called in a thread that
- * charges, by any function that may wait, it must not
- * charge there: a charge that does not hit is -EDEADLK, as is writing memory.reclaim. One thread at a time
- * runs functions, others that are short wait for it.
+ * charges or writes memory.reclaim, one at a time, and must not charge there: a charge that finds no
+ * credit at hand is -EDEADLK, as is writing memory.reclaim.
  *
  * A function that was set before is not called any more when this has returned, nor is the function
  * of a handle after tally_detach(), or any callback after tally_close(): a running one is waited for,
