@@ -42,7 +42,9 @@ static const char *name_of(int type)
 		[TALLY_EVENT_REMOVED] = "removed",
 	};
 
-	return type > 0 && (size_t)type < sizeof(names) / sizeof(names[0]) ? names[type] : NULL;
+	if (type <= 0 || type > TALLY_EVENT_REMOVED)
+		return NULL;
+	return names[type];
 }
 
 static int print_json(const char *path, const char *name, uint64_t count)

@@ -296,7 +296,7 @@ int client_ask_text(struct tally *t, uint32_t type, void *fixed, size_t n_fixed,
 {
 	_cleanup_(freep) char *text = malloc(WIRE_TEXT_MAX + 1);
 	_cleanup_(close_fdp) int fd = -1;
-	struct wire_text answer;
+	struct wire_text answer = {0};
 	struct call c = {.answer = &answer, .n_answer = sizeof(answer), .text = text, .fd = -1};
 	int r;
 

@@ -361,15 +361,21 @@ static bool read_notice(struct tally_queue *q)
 	return true;
 }
 
+/* It is readable no more, if it was. */
+static void quench(int fd)
+{
+	uint64_t count;
+
+	while (read(fd, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+}
+
 /* What has come, and who woke it. The lock is held. */
 static void read_all(struct tally_queue *q)
 {
-	uint64_t count;
-	ssize_t n = read(q->wake_fd, &count, sizeof(count));
-
-	(void)n; /* nobody did */
+	quench(q->wake_fd);
 	if (q->tally->embedded) {
-		n = read(q->channel_fd, &count, sizeof(count));
+		quench(q->channel_fd);
 		return;
 	}
 	for (unsigned i = 0; i < NOTICES_MAX && !q->gone; i++)

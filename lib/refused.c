@@ -111,7 +111,7 @@ static size_t decode(const char *value, size_t n, char *buf, size_t size)
 		buf[done] = value[i];
 		if (value[i] == '%' && i + 2 < n && hex(value[i + 1]) >= 0 &&
 			hex(value[i + 2]) >= 0) {
-			buf[done] = (char)(hex(value[i + 1]) << 4 | hex(value[i + 2]));
+			buf[done] = (char)(hex(value[i + 1]) * 16 + hex(value[i + 2]));
 			i += 2;
 		}
 		done++;

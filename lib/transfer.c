@@ -40,7 +40,7 @@ _public_ int tally_transfer(
 	struct tally_pool *from, struct tally_pool *to, tally_item item, uint64_t bytes)
 {
 	NO_CANCELLATION;
-	struct client_key *from_key, *to_key;
+	struct client_key *from_key = NULL, *to_key = NULL;
 	int r;
 
 	if (from->tally != to->tally || item > ITEM_MAX || bytes > TALLY_BYTES_MAX)

@@ -171,16 +171,17 @@ static void check_takers(struct tally *t)
 {
 	struct tally_charge_args a = {.bytes = 100000};
 	struct tally_pool *p = harness_attach(t, "/r");
+	struct sigaction action = {.sa_handler = on_signal}, before;
 	pthread_t threads[TAKERS];
 
 	takers.taken = 0;
 	assert_int_equal(tally_reserve(p, &a, sizeof(a), &takers.r), 0);
-	signal(SIGUSR1, on_signal);
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
 	for (unsigned i = 0; i < TAKERS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_all, NULL), 0);
 	for (unsigned i = 0; i < TAKERS; i++)
 		pthread_join(threads[i], NULL);
-	signal(SIGUSR1, SIG_DFL);
+	assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
 	assert_int_equal(takers.taken, 100000);
 	tally_reservation_free(takers.r);
 	assert_int_equal(harness_current(t, "/r"), 100000);

@@ -123,8 +123,9 @@ ends() { # by SIGTERM, well
 	kill -TERM "${workers[0]}"
 	wait "${workers[0]}"
 	local status=$?
+
 	workers=()
-	[ $status -eq 0 ]
+	[ "$status" -eq 0 ]
 }
 
 trial_is_not_refused() {
@@ -185,4 +186,4 @@ ok "it counts what it would have refused" counted /trial would_refuse
 kill -TERM "$daemon"
 ok "the daemon ends with status 0" wait "$daemon"
 daemon=
-exit $failed
+exit "$failed"

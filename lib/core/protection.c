@@ -65,9 +65,12 @@ static uint64_t effective(uint64_t setting, uint64_t usage, uint64_t parent_usag
 
 static void set_children(struct pool *parent, bool is_top)
 {
-	struct claims claimed = is_top ? (struct claims){0} : claims_below(parent);
 	uint64_t parent_usage = protection_usage(parent);
+	struct claims claimed = {0};
 	struct pool *p;
+
+	if (!is_top)
+		claimed = claims_below(parent);
 
 	TAILQ_FOREACH (p, &parent->children, sibling) {
 		uint64_t usage = protection_usage(p);
