@@ -30,8 +30,12 @@ static bool on_report(void *userdata, const void *message, size_t n)
 
 static void on_gone(void *userdata, bool broken)
 {
-	(void)broken;
-	free_line(userdata);
+	struct line *l = userdata;
+
+	if (broken)
+		session_break(l->session);
+	else
+		free_line(l);
 }
 
 static size_t pack_look(const struct notice *n, void *buf)

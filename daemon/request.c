@@ -200,7 +200,7 @@ void request_ahead(struct session *s, const struct wire_ahead *m)
 
 	if (!k || k->attachment->removed_from || is_event(k) || !row_is_settled(k))
 		return;
-	room = WORD_BYTES_MAX - ledger_read(k->row)->granted;
+	room = row_room(k);
 	extra = extra_for(k, 0, room);
 	/* Less is not worth a trip; until a request brings more, it need not ask again. */
 	if (extra < s->manager->conf->batch / 2 || key_try_charge(k, extra, NULL) < 0)
@@ -224,7 +224,7 @@ static struct itemlimit_place held_up_at(const struct request *r)
 bool request_try(struct request *r, struct itemlimit_place *ret_failed)
 {
 	const struct key *k = r->key;
-	uint64_t room = WORD_BYTES_MAX - ledger_read(k->row)->granted - k->set_aside, extra = 0;
+	uint64_t room = row_room(k), extra = 0;
 	struct itemlimit_place at;
 
 	if (r->need > room) {

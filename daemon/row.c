@@ -123,16 +123,25 @@ bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes)
 	return done;
 }
 
+static uint64_t room_beyond(const struct key *k, const struct ledger_copy *c)
+{
+	return WORD_BYTES_MAX - c->granted - k->set_aside;
+}
+
+uint64_t row_room(const struct key *k)
+{
+	return room_beyond(k, ledger_read(k->row));
+}
+
 /* Into the copy: the counters are charged before it is flipped. */
 static void fold(struct key *k, struct ledger_copy *c)
 {
 	struct segment_key *words = key_words(k);
-	uint64_t forced =
-		segment_growth(&words->force, &c->previous_force, WORD_BYTES_MAX - c->granted);
+	uint64_t forced = segment_growth(&words->force, &c->previous_force, room_beyond(k, c));
 	uint64_t owed;
 
 	c->granted += forced;
-	owed = segment_growth(&words->debt, &c->previous_debt, WORD_BYTES_MAX - c->granted);
+	owed = segment_growth(&words->debt, &c->previous_debt, room_beyond(k, c));
 	c->granted += owed;
 	if (forced + owed == 0)
 		return;

@@ -28,6 +28,9 @@ void row_answer(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
  */
 bool row_deposit(struct key *k, unsigned lane, uint64_t seq, uint64_t bytes);
 
+/* What may still be granted to it: what is set aside for it is going to be. */
+uint64_t row_room(const struct key *k);
+
 /* What was charged by force or as debt since the last look. */
 void row_fold(struct key *k);
 

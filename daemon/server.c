@@ -92,11 +92,8 @@ void server_read(struct session *s)
 			session_hang_up(s, "it hung up");
 			return;
 		}
-		if (cut || !message_handle(s, &m, (size_t)n, n_fds)) {
-			log_warning("pid %d (%s) broke the protocol; its session is ended",
-				(int)s->pid, s->name);
-			session_end(s, "it broke the protocol");
-		}
+		if (cut || !message_handle(s, &m, (size_t)n, n_fds))
+			session_break(s);
 	}
 }
 

@@ -172,14 +172,18 @@ void session_hang_up(struct session *s, const char *why)
 		start_grace(s);
 }
 
+void session_break(struct session *s)
+{
+	log_warning("pid %d (%s) broke the protocol; its session is ended", (int)s->pid, s->name);
+	session_end(s, "it broke the protocol");
+}
+
 static void on_channel_gone(void *userdata, bool broken)
 {
 	struct session *s = userdata;
 
 	if (broken) {
-		log_warning("pid %d (%s) broke the protocol; its session is ended", (int)s->pid,
-			s->name);
-		session_end(s, "it broke the protocol");
+		session_break(s);
 		return;
 	}
 	s->event_gone = true;

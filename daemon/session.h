@@ -88,6 +88,8 @@ int session_new(struct manager *m, int fd, struct session **ret);
 /* Gives everything back and lets go of it. `why` is for the log. The session may live on for a
  * moment, out of every list. */
 void session_end(struct session *s, const char *why);
+/* It has broken the protocol: logs that, and ends it. */
+void session_break(struct session *s);
 
 /* For the drainer's results: one of its words is no longer in the drainer. */
 void session_left_drainer(struct session *s);

@@ -36,7 +36,7 @@ static int move(
 	if (ledger_read(from->row)->granted < bytes)
 		return -EINVAL;
 	*ret_failed = (struct itemlimit_place){to->attachment->pool, 0};
-	if (WORD_BYTES_MAX - ledger_read(to->row)->granted < bytes)
+	if (row_room(to) < bytes)
 		return -ENOMEM;
 	r = itemlimit_try_charge_below(to->attachment->pool, common, to->item, bytes, ret_failed);
 	if (r < 0)

@@ -25,9 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/segment.h"
 #include "core/util.h"
-#include "core/wire.h"
+#include "raw.h"
 
 #define K UINT64_C(1024)
 #define M (K * K)
@@ -54,249 +53,6 @@ static int stop(void **state)
 	watcher = tally_close(watcher);
 	harness_stop(&h);
 	return 0;
-}
-
-/* ------------------------------------------------------------------ a client by hand */
-
-union message {
-	struct wire_header h;
-	struct wire_welcome welcome;
-	struct wire_key_is key_is;
-	struct wire_extent_is extent_is;
-	struct wire_grant grant;
-	struct wire_item_is item_is;
-	struct wire_text text;
-	struct wire_done done;
-	char bytes[WIRE_MAX];
-};
-
-struct raw {
-	int fd, event_fd;
-	struct segment segment;
-	uint64_t cookie;
-};
-
-static const char *const no_strings[WIRE_STRINGS_MAX];
-
-static void raw_connect(struct raw *r)
-{
-	struct timeval patience = {.tv_sec = HARNESS_PATIENCE_MS / 1000};
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-
-	*r = (struct raw){.event_fd = -1};
-	strcpy(sa.sun_path, h.address + strlen("unix:"));
-	r->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	assert_true(r->fd >= 0);
-	assert_int_equal(
-		setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
-	assert_int_equal(connect(r->fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-}
-
-static void raw_close(struct raw *r)
-{
-	r->fd = close_fd(r->fd);
-	r->event_fd = close_fd(r->event_fd);
-	segment_unmap(&r->segment);
-}
-
-/* The daemon may have hung up by now: that is for the reader to see. */
-static void raw_send(struct raw *r, const void *message, size_t n, const int *fds, unsigned n_fds)
-{
-	char control[CMSG_SPACE(253 * sizeof(int))] = {0};
-	struct iovec iov = {.iov_base = (void *)message, .iov_len = n};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-	if (n_fds > 0) {
-		struct cmsghdr *c = (struct cmsghdr *)control;
-
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-		msg.msg_control = control;
-		msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-	}
-	if (sendmsg(r->fd, &msg, MSG_NOSIGNAL) < 0)
-		assert_true(errno == EPIPE || errno == ECONNRESET);
-}
-
-static void raw_request(struct raw *r, uint32_t type, void *fixed, size_t n,
-	const char *const strings[static WIRE_STRINGS_MAX])
-{
-	_cleanup_(freep) void *buf = malloc(WIRE_MAX);
-	int size;
-
-	assert_non_null(buf);
-	size = wire_pack(buf, fixed, n, type, ++r->cookie, strings);
-	assert_true(size > 0);
-	raw_send(r, buf, (size_t)size, NULL, 0);
-}
-
-/* Bytes of the next message, 0 when the daemon has hung up. Descriptors in fds, the others -1. */
-static size_t raw_receive(struct raw *r, union message *m, int fds[static WIRE_FDS_MAX])
-{
-	union {
-		char buf[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {.iov_base = m, .iov_len = sizeof(*m)};
-	struct msghdr msg = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf)};
-	ssize_t n = recvmsg(r->fd, &msg, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	unsigned n_fds = 0;
-
-	memset(fds, -1, WIRE_FDS_MAX * sizeof(int));
-	if (n <= 0) {
-		assert_true(n == 0 || errno == ECONNRESET);
-		return 0;
-	}
-	if (c) {
-		n_fds = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
-	}
-	assert_int_equal(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC), 0);
-	assert_int_equal(wire_check_answer(m, (size_t)n, n_fds), 0);
-	return (size_t)n;
-}
-
-/* The next message, which is of this type, without what it brings. */
-static void raw_expect(struct raw *r, uint32_t type, union message *m)
-{
-	int fds[WIRE_FDS_MAX];
-
-	assert_true(raw_receive(r, m, fds) > 0);
-	assert_int_equal(m->h.type, type);
-	for (unsigned i = 0; i < WIRE_FDS_MAX; i++)
-		close_fd(fds[i]);
-}
-
-static void raw_hello(struct raw *r)
-{
-	struct wire_hello hello = {.version = WIRE_VERSION};
-	const char *const name[WIRE_STRINGS_MAX] = {"by hand"};
-	int fds[WIRE_FDS_MAX];
-	union message m;
-
-	raw_request(r, WIRE_HELLO, &hello, sizeof(hello), name);
-	assert_true(raw_receive(r, &m, fds) > 0);
-	assert_int_equal(m.h.type, WIRE_WELCOME);
-	assert_int_equal(m.h.cookie, r->cookie);
-	assert_int_equal(m.welcome.status, 0);
-	assert_int_equal(m.welcome.version, WIRE_VERSION);
-	assert_int_equal(segment_map(&r->segment, fds), 0);
-	close(fds[0]);
-	close(fds[1]);
-	r->event_fd = fds[2];
-}
-
-static void raw_open(struct raw *r)
-{
-	raw_connect(r);
-	raw_hello(r);
-}
-
-static void raw_ask_attach(struct raw *r, uint64_t attachment, const char *path, uint64_t flags)
-{
-	struct wire_attach a = {.attachment = attachment, .flags = flags};
-	const char *const strings[WIRE_STRINGS_MAX] = {path};
-
-	raw_request(r, WIRE_ATTACH, &a, sizeof(a), strings);
-}
-
-static int raw_take_key(struct raw *r, uint32_t type, union message *m)
-{
-	int fds[WIRE_FDS_MAX];
-
-	assert_true(raw_receive(r, m, fds) > 0);
-	assert_int_equal(m->h.type, type);
-	assert_int_equal(m->h.cookie, r->cookie);
-	if (m->key_is.extent) {
-		assert_int_equal(m->key_is.extent, r->segment.n_extents);
-		assert_int_equal(segment_map(&r->segment, fds), 0);
-		close(fds[0]);
-		close(fds[1]);
-	}
-	return m->key_is.status;
-}
-
-/* Returns the key. */
-static uint32_t raw_attach(struct raw *r, uint64_t attachment, const char *path)
-{
-	union message m;
-
-	raw_ask_attach(r, attachment, path, WIRE_ATTACH_CREATE);
-	assert_int_equal(raw_take_key(r, WIRE_ATTACHED, &m), 0);
-	assert_int_equal(m.key_is.attachment, attachment);
-	assert_int_equal(m.key_is.item, 0);
-	segment_reserve_open(segment_key(&r->segment, m.key_is.key), m.key_is.key);
-	return m.key_is.key;
-}
-
-static void raw_ask_charge(
-	struct raw *r, uint64_t attachment, uint32_t key, uint64_t seq, uint64_t need)
-{
-	struct wire_charge c = {.attachment = attachment, .key = key, .seq = seq, .need = need};
-
-	raw_request(r, WIRE_CHARGE, &c, sizeof(c), no_strings);
-}
-
-static struct wire_grant raw_expect_grant(
-	struct raw *r, uint64_t attachment, uint32_t key, uint64_t seq)
-{
-	union message m;
-
-	raw_expect(r, WIRE_GRANT, &m);
-	assert_int_equal(m.grant.attachment, attachment);
-	assert_int_equal(m.grant.key, key);
-	assert_int_equal(m.grant.seq, seq);
-	return m.grant;
-}
-
-/* Charges, and holds all that it gets. */
-static uint64_t raw_charge(
-	struct raw *r, uint64_t attachment, uint32_t key, uint64_t seq, uint64_t need)
-{
-	struct wire_grant g;
-
-	raw_ask_charge(r, attachment, key, seq, need);
-	g = raw_expect_grant(r, attachment, key, seq);
-	assert_int_equal(g.status, 0);
-	assert_true(g.amount >= need);
-	atomic_store(&segment_key(&r->segment, key)->accepted[0], seq);
-	return g.amount;
-}
-
-static void raw_ask_get(struct raw *r, const char *path, const char *file, uint64_t flags)
-{
-	struct wire_get g = {.flags = flags};
-	const char *const strings[WIRE_STRINGS_MAX] = {path, file};
-
-	raw_request(r, WIRE_GET, &g, sizeof(g), strings);
-}
-
-/* The session goes on, and nothing was answered before this. */
-static void assert_alive(struct raw *r)
-{
-	union message m;
-
-	raw_ask_get(r, "/", "memory.max", 0);
-	raw_expect(r, WIRE_TEXT, &m);
-	assert_int_equal(m.h.cookie, r->cookie);
-	assert_int_equal(m.text.status, 0);
-	assert_memory_equal(&m.text + 1, "max\n", 4);
-}
-
-/* The daemon has hung up without another word. Closes it. */
-static void assert_ended(struct raw *r)
-{
-	int fds[WIRE_FDS_MAX];
-	union message m;
-
-	assert_int_equal(raw_receive(r, &m, fds), 0);
-	raw_close(r);
 }
 
 /* ------------------------------------------------------------------ conditions */
@@ -454,9 +210,9 @@ static void test_before_hello(void **state)
 	for (uint32_t type = WIRE_HELLO + 1; type < WIRE_REQUESTS_END; type++) {
 		struct raw r;
 
-		raw_connect(&r);
+		raw_connect(&r, &h);
 		raw_request_of(&r, type);
-		assert_ended(&r);
+		raw_assert_ended(&r);
 	}
 }
 
@@ -465,10 +221,10 @@ static void test_second_hello(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
-	assert_alive(&r);
+	raw_open(&r, &h);
+	raw_assert_alive(&r);
 	raw_request_of(&r, WIRE_HELLO);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 }
 
 static void refuse_hello(struct wire_hello hello, const char *name, int status)
@@ -477,7 +233,7 @@ static void refuse_hello(struct wire_hello hello, const char *name, int status)
 	union message m;
 	struct raw r;
 
-	raw_connect(&r);
+	raw_connect(&r, &h);
 	raw_request(&r, WIRE_HELLO, &hello, sizeof(hello), strings);
 	if (status != 0) {
 		raw_expect(&r, WIRE_WELCOME, &m);
@@ -485,7 +241,7 @@ static void refuse_hello(struct wire_hello hello, const char *name, int status)
 		assert_int_equal(m.welcome.status, status);
 		assert_int_equal(m.welcome.version, WIRE_VERSION);
 	}
-	assert_ended(&r);
+	raw_assert_ended(&r);
 }
 
 static void test_hello(void **state)
@@ -510,9 +266,9 @@ static void refuse_message(const void *message, size_t n)
 {
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_send(&r, message, n, NULL, 0);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 }
 
 static void test_types(void **state)
@@ -591,7 +347,7 @@ static void test_garbage(void **state)
 		fill_random(m, sizeof(m), &seed);
 		if (i % 2)
 			memcpy(m, &header, sizeof(header));
-		raw_open(&r);
+		raw_open(&r, &h);
 		raw_send(&r, m, header.size, NULL, 0);
 		raw_close(&r);
 	}
@@ -624,11 +380,11 @@ static void test_long(void **state)
 	assert_non_null(value);
 	memset(value, '1', WIRE_MAX - sizeof(set) - strlen("/") - 1 - strlen("memory.max") - 1 - 1);
 	strings[2] = value;
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_request(&r, WIRE_SET, &set, sizeof(set), strings);
 	raw_expect(&r, WIRE_DONE, &answer);
 	assert_int_equal(answer.done.status, -ERANGE);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 	raw_close(&r);
 }
 
@@ -650,7 +406,7 @@ static void pass_descriptors(bool hello, unsigned n)
 	int fds[253];
 	struct raw r;
 
-	raw_connect(&r);
+	raw_connect(&r, &h);
 	if (hello)
 		raw_hello(&r);
 	memcpy(m, &get, sizeof(get));
@@ -662,7 +418,7 @@ static void pass_descriptors(bool hello, unsigned n)
 	raw_send(&r, m, sizeof(m), fds, n);
 	for (unsigned i = 0; i < n; i++)
 		close(fds[i]);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 	wait_for_descriptors(before);
 }
 
@@ -698,7 +454,7 @@ static void test_segment_is_sealed(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_connect(&r);
+	raw_connect(&r, &h);
 	raw_request(&r, WIRE_HELLO, &hello, sizeof(hello), name);
 	assert_true(raw_receive(&r, &m, fds) > 0);
 	assert_int_equal(ftruncate(fds[0], 0), -1);
@@ -727,10 +483,10 @@ static void refuse_request(
 {
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_attach(&r, 1, "/fields");
 	raw_request(&r, type, fixed, n, strings);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 }
 
 static void refuse_get(uint64_t flags)
@@ -752,7 +508,7 @@ static void test_flags(void **state)
 	refuse_request(WIRE_ATTACH, &attach, sizeof(attach), path);
 	attach.flags = UINT64_C(1) << 63 | WIRE_ATTACH_CREATE;
 	refuse_request(WIRE_ATTACH, &attach, sizeof(attach), path);
-	refuse_request(WIRE_DETACH, &detach, sizeof(detach), no_strings);
+	refuse_request(WIRE_DETACH, &detach, sizeof(detach), raw_no_strings);
 	refuse_request(WIRE_REMOVE, &remove, sizeof(remove), path);
 	refuse_get(WIRE_GET_EXACT | WIRE_GET_CACHED);
 	refuse_get(WIRE_GET_RATELIMITED | WIRE_GET_CACHED);
@@ -765,13 +521,13 @@ static void refuse_charge(struct wire_charge m)
 {
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	m.attachment = 1;
 	m.key = raw_attach(&r, 1, "/fields");
 	raw_charge(&r, 1, m.key, 1, 5000);
 	assert_true(harness_current(watcher, "/fields") >= 5000);
-	raw_request(&r, WIRE_CHARGE, &m, sizeof(m), no_strings);
-	assert_ended(&r);
+	raw_request(&r, WIRE_CHARGE, &m, sizeof(m), raw_no_strings);
+	raw_assert_ended(&r);
 	wait_for_current("/fields", 0);
 }
 
@@ -797,7 +553,7 @@ static void test_largest_need(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/largest");
 	raw_ask_charge(&r, 1, key, 1, WORD_BYTES_MAX);
 	g = raw_expect_grant(&r, 1, key, 1);
@@ -822,7 +578,7 @@ static void test_unknown_numbers(void **state)
 	uint32_t key;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/unknown");
 	for (size_t i = 0; i < ELEMENTS(attachments); i++) {
 		struct wire_detach detach = {.attachment = attachments[i]};
@@ -831,22 +587,22 @@ static void test_unknown_numbers(void **state)
 		struct wire_ring ring = {.attachment = attachments[i], .key = key};
 		union message m;
 
-		raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), no_strings);
+		raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), raw_no_strings);
 		raw_expect(&r, WIRE_DONE, &m);
 		assert_int_equal(m.done.status, 0);
-		raw_request(&r, WIRE_FORGET, &forget, sizeof(forget), no_strings);
-		raw_request(&r, WIRE_KEY, &ask, sizeof(ask), no_strings);
+		raw_request(&r, WIRE_FORGET, &forget, sizeof(forget), raw_no_strings);
+		raw_request(&r, WIRE_KEY, &ask, sizeof(ask), raw_no_strings);
 		assert_int_equal(raw_take_key(&r, WIRE_KEYED, &m), -ENODEV);
-		raw_request(&r, WIRE_RING, &ring, sizeof(ring), no_strings);
+		raw_request(&r, WIRE_RING, &ring, sizeof(ring), raw_no_strings);
 		raw_ask_charge(&r, attachments[i], key, 1, 1000);
-		assert_alive(&r);
+		raw_assert_alive(&r);
 	}
 	for (size_t i = 0; i < ELEMENTS(keys); i++) {
 		struct wire_ring ring = {.attachment = 1, .key = keys[i]};
 
-		raw_request(&r, WIRE_RING, &ring, sizeof(ring), no_strings);
+		raw_request(&r, WIRE_RING, &ring, sizeof(ring), raw_no_strings);
 		raw_ask_charge(&r, 1, keys[i], 1, 1000);
-		assert_alive(&r);
+		raw_assert_alive(&r);
 	}
 	assert_int_equal(harness_value(watcher, "/unknown", "memory.stat", "stock"), 0);
 	raw_charge(&r, 1, key, 1, 1000);
@@ -860,13 +616,13 @@ static void test_key_of_another(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	a = raw_attach(&r, 1, "/another");
 	b = raw_attach(&r, 2, "/another/below");
 	assert_int_not_equal(a, b);
 	raw_ask_charge(&r, 1, b, 1, 1000);
 	raw_ask_charge(&r, 2, a, 1, 1000);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 	assert_int_equal(harness_value(watcher, "/another", "memory.stat", "stock"), 0);
 	raw_close(&r);
 	wait_for_end("/another/below");
@@ -885,14 +641,14 @@ static void test_extent(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
-	raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), no_strings);
+	raw_open(&r, &h);
+	raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), raw_no_strings);
 	raw_expect(&r, WIRE_EXTENT_IS, &m);
 	assert_int_equal(m.extent_is.status, -ENOENT);
 	key = raw_attach(&r, 1, "/extent");
 	for (size_t i = 0; i < ELEMENTS(none); i++) {
 		ask.extent = none[i];
-		raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), no_strings);
+		raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), raw_no_strings);
 		raw_expect(&r, WIRE_EXTENT_IS, &m);
 		assert_int_equal(m.extent_is.status, -ENOENT);
 	}
@@ -900,7 +656,7 @@ static void test_extent(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		struct stat st;
 
-		raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), no_strings);
+		raw_request(&r, WIRE_EXTENT, &ask, sizeof(ask), raw_no_strings);
 		assert_true(raw_receive(&r, &m, fds) > 0);
 		assert_int_equal(m.h.type, WIRE_EXTENT_IS);
 		assert_int_equal(m.h.cookie, r.cookie);
@@ -934,15 +690,15 @@ static void test_items(void **state)
 
 	(void)state;
 	assert_int_equal(tally_item_lookup(watcher, "alloc", &event), 0);
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_attach(&r, 1, "/keys");
 	for (size_t i = 0; i < ELEMENTS(bad); i++) {
 		ask.item = bad[i].item;
-		raw_request(&r, WIRE_KEY, &ask, sizeof(ask), no_strings);
+		raw_request(&r, WIRE_KEY, &ask, sizeof(ask), raw_no_strings);
 		assert_int_equal(raw_take_key(&r, WIRE_KEYED, &m), bad[i].status);
 	}
 	ask.item = event;
-	raw_request(&r, WIRE_KEY, &ask, sizeof(ask), no_strings);
+	raw_request(&r, WIRE_KEY, &ask, sizeof(ask), raw_no_strings);
 	assert_int_equal(raw_take_key(&r, WIRE_KEYED, &m), -EINVAL);
 	raw_close(&r);
 	wait_for_end("/keys");
@@ -955,14 +711,14 @@ static void refuse_attach(uint64_t attachment, const char *path, bool detached)
 	union message m;
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_attach(&r, 1, "/numbers");
 	if (detached) {
-		raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), no_strings);
+		raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), raw_no_strings);
 		raw_expect(&r, WIRE_DONE, &m);
 	}
 	raw_ask_attach(&r, attachment, path, 0);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 }
 
 static void test_attachment_numbers(void **state)
@@ -977,7 +733,7 @@ static void test_attachment_numbers(void **state)
 	refuse_attach(1, "/numbers", true);
 
 	/* asked again, answered again */
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/numbers");
 	raw_ask_attach(&r, 1, "/numbers", 0);
 	assert_int_equal(raw_take_key(&r, WIRE_ATTACHED, &m), 0);
@@ -1001,7 +757,7 @@ static void test_seq(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/seq");
 	raw_ask_charge(&r, 1, key, 1, 1000);
 	first = raw_expect_grant(&r, 1, key, 1);
@@ -1022,12 +778,12 @@ static void test_seq(void **state)
 	granted = atomic_load(&segment_figures(&r.segment, key)->granted);
 	raw_ask_charge(&r, 1, key, 9, 1000);
 	raw_ask_charge(&r, 1, key, 1, 1000);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 	assert_int_equal(atomic_load(&segment_figures(&r.segment, key)->granted), granted);
 	assert_int_equal(harness_current(watcher, "/seq"), granted);
 	raw_charge(&r, 1, key, UINT64_MAX, 1000);
 	raw_ask_charge(&r, 1, key, 1, 1000);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 	raw_close(&r);
 	wait_for_end("/seq");
 }
@@ -1040,7 +796,7 @@ static void test_seq_of_refusal(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/refused");
 	assert_int_equal(tally_set(watcher, "/refused", "memory.max", "1M"), 0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -1071,7 +827,7 @@ static void ask_queued(struct raw *r, uint64_t attachment, uint32_t key, uint64_
 		.deadline_usec = UINT64_MAX,
 		.flags = WIRE_CHARGE_QUEUE};
 
-	raw_request(r, WIRE_CHARGE, &c, sizeof(c), no_strings);
+	raw_request(r, WIRE_CHARGE, &c, sizeof(c), raw_no_strings);
 }
 
 static void test_seq_while_waiting(void **state)
@@ -1084,7 +840,7 @@ static void test_seq_while_waiting(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, path);
 	assert_int_equal(tally_set(watcher, path, "memory.max", "1M"), 0);
 	raw_charge(&r, 1, key, 1, 1000);
@@ -1094,21 +850,21 @@ static void test_seq_while_waiting(void **state)
 	ask_queued(&r, 1, key, 2);
 	raw_ask_charge(&r, 1, key, 1, 1000);
 	raw_expect_grant(&r, 1, key, 1);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 	assert_true(is_waiting(path));
 	assert_int_equal(tally_set(watcher, path, "memory.max", "max"), 0);
 	g = raw_expect_grant(&r, 1, key, 2);
 	assert_true(g.amount >= 2 * M);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 
 	/* a detach takes it back */
 	assert_int_equal(tally_set(watcher, path, "memory.max", "1M"), 0);
 	ask_queued(&r, 1, key, 3);
 	assert_true(harness_wait(is_waiting, path, HARNESS_PATIENCE_MS));
-	raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), no_strings);
+	raw_request(&r, WIRE_DETACH, &detach, sizeof(detach), raw_no_strings);
 	raw_expect(&r, WIRE_DONE, &m);
 	assert_int_equal(tally_set(watcher, path, "memory.max", "max"), 0);
-	assert_alive(&r);
+	raw_assert_alive(&r);
 
 	/* two at a time break a rule, and so ends what waits */
 	key = raw_attach(&r, 2, path);
@@ -1116,7 +872,7 @@ static void test_seq_while_waiting(void **state)
 	ask_queued(&r, 2, key, 1);
 	assert_true(harness_wait(is_waiting, path, HARNESS_PATIENCE_MS));
 	ask_queued(&r, 2, key, 2);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 	assert_int_equal(tally_set(watcher, path, "memory.max", "max"), 0);
 	wait_for_end(path);
 }
@@ -1165,7 +921,7 @@ static void test_deaf(void **state)
 	assert_others_served();
 	before = daemon_memory_kib();
 	for (unsigned i = 0; i < DEAF; i++) {
-		raw_open(&deaf[i]);
+		raw_open(&deaf[i], &h);
 		asked[i] = ask_until_full(&deaf[i]);
 		assert_true(asked[i] > 10);
 	}
@@ -1186,7 +942,7 @@ static void test_deaf(void **state)
 			assert_int_equal(
 				m.text.length, 1000 * strlen("a-child-with-a-name-0000\n"));
 		}
-		assert_alive(&deaf[i]);
+		raw_assert_alive(&deaf[i]);
 		raw_close(&deaf[i]);
 	}
 }
@@ -1198,9 +954,9 @@ static void test_noise_on_event_socket(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	send(r.event_fd, noise, sizeof(noise), MSG_DONTWAIT | MSG_NOSIGNAL);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 	assert_others_served();
 }
 
@@ -1277,7 +1033,7 @@ static uint64_t charge_and_scribble(struct raw *r, struct tally_pool *neighbour)
 			union message m;
 
 			attachment++;
-			raw_request(r, WIRE_DETACH, &detach, sizeof(detach), no_strings);
+			raw_request(r, WIRE_DETACH, &detach, sizeof(detach), raw_no_strings);
 			raw_expect(r, WIRE_DONE, &m);
 			key = raw_attach(r, attachment, "/scribble/bad");
 			seq = granted = 0;
@@ -1295,7 +1051,7 @@ static void scribble_in_pool(bool spares_force)
 	pthread_t thread;
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	raw_attach(&r, 1000, "/scribble/bad"); /* so that there is a first extent */
 	if (spares_force)
 		assert_int_equal(tally_set(watcher, "/scribble/bad", "memory.max", "32M"), 0);
@@ -1343,10 +1099,10 @@ static void test_silent(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < SILENT; i++)
-		raw_connect(&silent[i]);
+		raw_connect(&silent[i], &h);
 	assert_others_served();
 	for (unsigned i = 0; i < SILENT; i++)
-		assert_ended(&silent[i]);
+		raw_assert_ended(&silent[i]);
 	wait_for_descriptors(before);
 	assert_others_served();
 }
@@ -1362,7 +1118,7 @@ static void test_half_closed(void **state)
 		uint32_t key;
 		struct raw r;
 
-		raw_open(&r);
+		raw_open(&r, &h);
 		key = raw_attach(&r, 1, "/half");
 		amount = raw_charge(&r, 1, key, 1, 5000);
 		assert_int_equal(shutdown(r.fd, ways[i]), 0);
@@ -1388,7 +1144,7 @@ static void test_shut_ears(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/ears");
 	amount = raw_charge(&r, 1, key, 1, 5000);
 	assert_int_equal(shutdown(r.fd, SHUT_RD), 0);
@@ -1407,9 +1163,9 @@ static void test_gone_before_hello(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_connect(&r);
+	raw_connect(&r, &h);
 	assert_int_equal(shutdown(r.fd, SHUT_WR), 0);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 	wait_for_descriptors(before);
 }
 
@@ -1421,19 +1177,19 @@ static void test_bye(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/bye");
 	raw_charge(&r, 1, key, 1, 5000);
-	raw_request(&r, WIRE_BYE, &bye, sizeof(bye), no_strings);
+	raw_request(&r, WIRE_BYE, &bye, sizeof(bye), raw_no_strings);
 	raw_expect(&r, WIRE_DONE, &m);
 	assert_int_equal(m.done.status, 0);
-	assert_ended(&r);
+	raw_assert_ended(&r);
 	wait_for_end("/bye");
 
 	/* what comes behind it is not heard */
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/bye");
-	raw_request(&r, WIRE_BYE, &bye, sizeof(bye), no_strings);
+	raw_request(&r, WIRE_BYE, &bye, sizeof(bye), raw_no_strings);
 	raw_ask_charge(&r, 1, key, 1, 5000);
 	wait_for_end("/bye");
 	raw_close(&r);
@@ -1458,7 +1214,7 @@ static void test_force(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/force/below");
 	words = segment_key(&r.segment, key);
 	assert_int_equal(tally_set(watcher, "/force", "memory.max", "1M"), 0);
@@ -1531,7 +1287,7 @@ static void overdraw_and_drain(bool to_stock, bool detach)
 	uint32_t key;
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/overdrawn");
 	amount = raw_charge(&r, 1, key, 1, 10000);
 	give_too_much(&r, key, amount + 777, to_stock);
@@ -1542,7 +1298,7 @@ static void overdraw_and_drain(bool to_stock, bool detach)
 	assert_int_equal(tally_set(watcher, "/overdrawn", "pool.drain", "1"), 0);
 	assert_int_equal(overdraft("/overdrawn"), 777);
 	if (detach) {
-		raw_request(&r, WIRE_DETACH, &d, sizeof(d), no_strings);
+		raw_request(&r, WIRE_DETACH, &d, sizeof(d), raw_no_strings);
 		raw_expect(&r, WIRE_DONE, &m);
 	}
 	raw_close(&r);
@@ -1560,14 +1316,14 @@ static void overdraw_and_end(bool to_stock, bool detach)
 	uint32_t key;
 	struct raw r;
 
-	raw_open(&r);
+	raw_open(&r, &h);
 	key = raw_attach(&r, 1, "/overdrawn");
 	amount = raw_charge(&r, 1, key, 1, 10000);
 	give_too_much(&r, key, amount + 777, to_stock);
 	if (detach) {
 		if (!to_stock)
 			d.dropped = segment_reserve_close(segment_key(&r.segment, key));
-		raw_request(&r, WIRE_DETACH, &d, sizeof(d), no_strings);
+		raw_request(&r, WIRE_DETACH, &d, sizeof(d), raw_no_strings);
 		raw_expect(&r, WIRE_DONE, &m);
 		assert_int_equal(overdraft("/overdrawn"), 777);
 	}
@@ -1593,7 +1349,7 @@ static void test_overdraft_claimed(void **state)
 	struct raw r;
 
 	(void)state;
-	raw_open(&r);
+	raw_open(&r, &h);
 	for (uint64_t attachment = 1; attachment <= 3; attachment++) {
 		struct wire_detach d = {.attachment = attachment, .dropped = UINT64_MAX};
 		int fds[WIRE_FDS_MAX];
@@ -1601,7 +1357,7 @@ static void test_overdraft_claimed(void **state)
 		union message m;
 
 		raw_attach(&r, attachment, "/claimed");
-		raw_request(&r, WIRE_DETACH, &d, sizeof(d), no_strings);
+		raw_request(&r, WIRE_DETACH, &d, sizeof(d), raw_no_strings);
 		if (raw_receive(&r, &m, fds) == 0)
 			break; /* it may also be taken for a broken rule */
 		after = overdraft("/claimed");
