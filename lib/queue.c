@@ -45,7 +45,7 @@ struct tally_request {
 	enum state state;
 	uint64_t id, bytes, deadline_usec;
 	tally_item item;
-	int result;
+	int result;             /* FETCHING: why it is over, if that was told meanwhile */
 	struct key_asker asker; /* of the fetch */
 	tally_done_fn fn;
 	void *userdata;
@@ -249,9 +249,12 @@ static void fetch_next(struct tally *t, const struct client_key *k)
 			}
 }
 
-/* Its turn was over before it came, or the request has got no place. */
+/* Its turn was over before it came, or the request has got no place. -ENOENT: it was over altogether, and
+ * the queue's socket says why, or has said. */
 static void take_refusal(struct tally_request *r, int status)
 {
+	if (status == -ENOENT)
+		status = r->result < 0 ? r->result : -EAGAIN;
 	if (status == -EAGAIN)
 		enter(r, WAITS);
 	else
@@ -331,6 +334,8 @@ static void on_turn(struct tally_queue *q, const struct wire_turn *m)
 {
 	struct tally_request *r = find(q, m->id);
 
+	if (r && r->state == FETCHING && m->status < 0)
+		r->result = m->status;
 	if (!r || (r->state != WAITS && r->state != READY))
 		return;
 	if (m->status < 0)
