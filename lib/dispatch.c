@@ -97,13 +97,14 @@ static tally_reclaim_fn begin_reclaim(
 	tally_reclaim_fn fn;
 
 	pthread_mutex_lock(&d->lock);
-	fn = p->reclaim.fn;
+	fn = client_check(p->tally) == 0 ? p->reclaim.fn : NULL;
 	if (fn) {
 		settle(d, p);
 		p->reclaim.token = m->token;
 		p->reclaim.question = DISPATCH_ASKED;
 		TAILQ_INSERT_TAIL(&d->asked, p, reclaim.entry);
 		dispatch_begin(&p->reclaim.call);
+		dispatch_begin(&d->reclaim);
 		*ret_userdata = p->reclaim.userdata;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -127,6 +128,7 @@ static void finish_reclaim(struct tally_pool *p, uint64_t token, int64_t freed)
 			send_answer(t, p);
 	}
 	dispatch_finish(d, &p->reclaim.call);
+	dispatch_finish(d, &d->reclaim);
 	pthread_mutex_unlock(&d->lock);
 }
 
@@ -298,6 +300,7 @@ void dispatch_stop(struct tally *t)
 
 	pthread_mutex_lock(&d->lock);
 	dispatch_await(d, &d->call);
+	dispatch_await(d, &d->reclaim);
 	pthread_mutex_unlock(&d->lock);
 }
 

@@ -43,8 +43,11 @@ struct dispatch_reclaim {
 struct dispatch {
 	pthread_mutex_t lock;      /* of all below; nothing is waited for with it */
 	struct dispatch_call call; /* whoever is in tally_dispatch() */
-	_Atomic uint32_t turns;    /* a futex: some callback is over */
-	void *watches;             /* tsearch(3) root, by number */
+	/* Whoever is in a function of a handle, which with "embedded:" is a thread that charges; one at
+	 * a time is. */
+	struct dispatch_call reclaim;
+	_Atomic uint32_t turns; /* a futex: some callback is over */
+	void *watches;          /* tsearch(3) root, by number */
 	uint64_t last_watch;
 	TAILQ_HEAD(, tally_pool) asked;
 };

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -412,6 +413,60 @@ static void test_close_inside(void **state)
 	assert_int_equal(tally_open("embedded:", 0, &rig->t), 0);
 }
 
+struct lengthy {
+	struct tally_pool *charger;
+	_Atomic bool is_inside, is_out;
+};
+
+static struct lengthy lengthy;
+
+static int64_t take_long(struct cache *c, uint64_t want, uint64_t token)
+{
+	(void)c;
+	(void)want;
+	(void)token;
+	atomic_store(&lengthy.is_inside, true);
+	usleep(200000);
+	atomic_store(&lengthy.is_out, true);
+	return 0;
+}
+
+static void *charge_too_much(void *userdata)
+{
+	(void)userdata;
+	return (void *)(intptr_t)tally_charge(lengthy.charger, 10 * M);
+}
+
+static int somebody_is_inside(void *userdata)
+{
+	(void)userdata;
+	return atomic_load(&lengthy.is_inside);
+}
+
+/* Another thread's is waited for, and the next one is not begun. */
+static void test_close_meanwhile(void **state)
+{
+	struct rig *rig = *state;
+	struct cache *a, *b;
+	pthread_t thread;
+	void *result;
+
+	make(rig, "/c", "memory.max", "20M");
+	a = add(rig, "/c/a", 10 * M);
+	b = add(rig, "/c/b", 10 * M);
+	a->fn = b->fn = take_long;
+	lengthy = (struct lengthy){.charger = harness_attach(rig->t, "/c/p")};
+	assert_int_equal(pthread_create(&thread, NULL, charge_too_much, NULL), 0);
+	assert_true(harness_wait(somebody_is_inside, NULL, HARNESS_PATIENCE_MS));
+	rig->t = tally_close(rig->t);
+	assert_true(atomic_load(&lengthy.is_out));
+	assert_int_equal(a->asked + b->asked, 1);
+	pthread_join(thread, &result);
+	assert_int_equal((int)(intptr_t)result, -ENODEV);
+	assert_int_equal(a->asked + b->asked, 1);
+	tally_detach(lengthy.charger);
+}
+
 /* ------------------------------------------------------------------ many threads */
 
 #define THREADS 4
@@ -488,6 +543,7 @@ int main(void)
 		TEST(test_deadline),
 		TEST(test_detach_inside),
 		TEST(test_close_inside),
+		TEST(test_close_meanwhile),
 		TEST(test_threads),
 	};
 
