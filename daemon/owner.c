@@ -39,20 +39,23 @@ static bool is_home(const struct pool *p, uid_t *ret)
 		strcmp(homes->name, HOMES) == 0 && is_uid(p->name, strlen(p->name), ret);
 }
 
+static void begin(struct pool *p, uid_t uid, gid_t gid)
+{
+	is_home(p, &uid);
+	p->uid = p->made_uid = uid;
+	p->gid = p->made_gid = gid;
+}
+
 void owner_adopt(struct pool *p)
 {
-	p->uid = geteuid();
-	p->gid = getegid();
 	p->mode = POOL_MODE;
-	is_home(p, &p->uid);
+	begin(p, geteuid(), getegid());
 }
 
 static void own(struct pool *p, struct session *s)
 {
-	p->uid = s->uid;
-	p->gid = s->gid;
 	p->account = user_ref(s->user);
-	is_home(p, &p->uid);
+	begin(p, s->uid, s->gid);
 }
 
 /* `missing` parts of the path below `there` are made. */
@@ -162,38 +165,32 @@ static void say_owner(struct pool *p, uid_t uid, gid_t gid, FILE *changes)
 static bool configure_owner(struct pool *p, const struct conf_pool *section, FILE *changes)
 {
 	bool says = section && section->uid != NAMES_NOBODY;
-	uid_t uid = says ? section->uid : geteuid();
-	gid_t gid = says ? section->gid : getegid();
-	bool changed;
+	uid_t uid = says ? section->uid : p->made_uid;
+	gid_t gid = says ? section->gid : p->made_gid;
+	bool changed = p->uid != uid || p->gid != gid;
 
-	/* What a client has made stays its own under a section that does not say whose it is. */
-	if ((p->set_at_run & POOL_SET_OWNER) || (!says && !p->owner_configured))
+	if (p->set_at_run & POOL_SET_OWNER)
 		return false;
-	if (!says)
-		is_home(p, &uid);
-	changed = p->uid != uid || p->gid != gid;
 	if (changed)
 		say_owner(p, uid, gid, changes);
 	p->uid = uid;
 	p->gid = gid;
-	p->owner_configured = says;
 	return changed;
 }
 
 static bool configure_mode(struct pool *p, const struct conf_pool *section, FILE *changes)
 {
-	bool says = section && section->mode != CONF_NO_MODE, changed;
+	bool says = section && section->mode != CONF_NO_MODE;
 	mode_t mode = says ? section->mode : POOL_MODE;
+	bool changed = p->mode != mode;
 	char path[PATH_MAX_BYTES + 1];
 
-	if ((p->set_at_run & POOL_SET_MODE) || (!says && !p->mode_configured))
+	if (p->set_at_run & POOL_SET_MODE)
 		return false;
-	changed = p->mode != mode;
 	if (changed)
 		fprintf(changes, "%s mode %04o -> %04o\n", pool_path_into(p, path, sizeof(path)),
 			(unsigned)p->mode, (unsigned)mode);
 	p->mode = mode;
-	p->mode_configured = says;
 	return changed;
 }
 

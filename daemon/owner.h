@@ -38,8 +38,8 @@ void owner_forget(struct pool *p);
 /* Of a pool that the configuration has just made. */
 void owner_adopt(struct pool *p);
 
-/* Gives a pool the owner and the mode that the section says (NULL: there is none any more), where no
- * person's hold over them; what that changes is written to `changes`. Whether anything has. */
+/* Gives a pool the owner and the mode that the section says (NULL: there is none any more), or else
+ * its maker's and the default, where no person's hold over them; what that changes is written to `changes`. Whether anything has. */
 bool owner_configure(struct pool *p, const struct conf_pool *section, FILE *changes);
 
 /* pool.owner, "UID:GID". The daemon knows numbers alone: names are looked up by who writes and reads.

@@ -592,6 +592,41 @@ static void test_reload(void **state)
 	reload(config);
 }
 
+static void assert_mode(const char *path, const char *mode)
+{
+	_cleanup_(freep) char *text = harness_get(root, path, "pool.mode");
+
+	assert_string_equal(text, mode);
+}
+
+/* What a client has made is its own again when neither a person nor a section says otherwise. */
+static void test_maker(void **state)
+{
+	char text[sizeof(config) + 200];
+
+	(void)state;
+	need_root();
+	assert_int_equal(as(OWNER, create, CHILD), 0);
+	assert_int_equal(tally_set(root, CHILD, "pool.owner", "9:9"), 0);
+	assert_int_equal(tally_set(root, CHILD, "pool.mode", "0700"), 0);
+	assert_int_equal(tally_set(root, "/", "tallyd.reload", "reset " CHILD), 0);
+	assert_owner(CHILD, "60002:61001");
+	assert_mode(CHILD, "0754\n");
+
+	snprintf(text, sizeof(text), "%s[pool child]\npath = %s\nowner = 5:6\nmode = 0710\n",
+		config, CHILD);
+	reload(text);
+	assert_owner(CHILD, "5:6");
+	assert_mode(CHILD, "0710\n");
+	assert_int_equal(tally_set(root, CHILD, "pool.owner", "9:9"), 0);
+	assert_int_equal(tally_set(root, "/", "tallyd.reload", "reset " CHILD), 0);
+	assert_owner(CHILD, "5:6");
+	reload(config);
+	assert_owner(CHILD, "60002:61001");
+	assert_mode(CHILD, "0754\n");
+	remove_child();
+}
+
 /* An owner that is not known leaves everything as it was. */
 static void test_unknown_owner(void **state)
 {
@@ -933,6 +968,7 @@ int main(void)
 		cmocka_unit_test(test_home_is_ones_own),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_reload),
+		cmocka_unit_test(test_maker),
 		cmocka_unit_test(test_unknown_owner),
 		cmocka_unit_test(test_changed_user),
 		cmocka_unit_test(test_evict),

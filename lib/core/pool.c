@@ -166,8 +166,8 @@ static int new_pool(
 	p->id = ++t->last_id;
 	p->refs = 1;
 	p->in_tree = true;
-	p->uid = geteuid();
-	p->gid = getegid();
+	p->uid = p->made_uid = geteuid();
+	p->gid = p->made_gid = getegid();
 	p->mode = POOL_MODE;
 	p->threshold = parent ? parent->threshold : POOL_THRESHOLD;
 	p->high = p->max_depth = p->max_descendants = COUNTER_MAX;

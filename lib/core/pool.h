@@ -132,7 +132,9 @@ struct pool {
 	uid_t uid;
 	gid_t gid;
 	mode_t mode;
-	bool owner_configured, mode_configured; /* the configuration has set it */
+	/* Whose it was when it was made, and is when nobody says otherwise. */
+	uid_t made_uid;
+	gid_t made_gid;
 	void *account; /* of whoever made it; NULL: nobody's. tree->on_drop gives it back */
 	uint64_t refusal_logged_usec, refusals_unlogged;
 };
