@@ -34,13 +34,18 @@ struct session *owed_session(const struct owed *o)
 	return NULL;
 }
 
-void owed_done(struct owed *o, int status)
+void owed_refused(struct owed *o, int status, uint64_t refusal)
 {
 	struct session *s = owed_session(o);
 
 	if (s)
-		packet_send_done(s, o->cookie, status);
+		packet_send_refused(s, o->cookie, status, refusal);
 	owed_free(o);
+}
+
+void owed_done(struct owed *o, int status)
+{
+	owed_refused(o, status, 0);
 }
 
 struct owed *owed_free(struct owed *o)

@@ -19,8 +19,9 @@ int owed_new(struct session *s, uint64_t cookie, struct owed **ret);
 /* The session, if there still is one that can be answered; else NULL. */
 struct session *owed_session(const struct owed *o);
 
-/* Answers, and frees it. */
+/* Answers, with a record of the refusal if there is one, and frees it. */
 void owed_done(struct owed *o, int status);
+void owed_refused(struct owed *o, int status, uint64_t refusal);
 
 /* Without an answer. Returns NULL. */
 struct owed *owed_free(struct owed *o);

@@ -113,10 +113,16 @@ void packet_send(struct session *s, const void *message, size_t size, int *fds, 
 		fds[i] = close_fd(fds[i]);
 }
 
-void packet_send_done(struct session *s, uint64_t cookie, int status)
+void packet_send_refused(struct session *s, uint64_t cookie, int status, uint64_t refusal)
 {
-	struct wire_done done = {
-		.h = WIRE_HEADER(WIRE_DONE, struct wire_done, cookie), .status = status};
+	struct wire_done done = {.h = WIRE_HEADER(WIRE_DONE, struct wire_done, cookie),
+		.status = status,
+		.refusal = refusal};
 
 	packet_send(s, &done, sizeof(done), NULL, 0);
+}
+
+void packet_send_done(struct session *s, uint64_t cookie, int status)
+{
+	packet_send_refused(s, cookie, status, 0);
 }

@@ -23,6 +23,8 @@ struct packet {
  */
 void packet_send(struct session *s, const void *message, size_t size, int *fds, unsigned n_fds);
 void packet_send_done(struct session *s, uint64_t cookie, int status);
+/* With the number of a record; 0: there is none. */
+void packet_send_refused(struct session *s, uint64_t cookie, int status, uint64_t refusal);
 
 /* Sends what is queued, as far as the socket takes it. Other than 0: the client is gone. */
 int packet_flush(struct session *s);

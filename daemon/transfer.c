@@ -9,12 +9,15 @@
 #include "owed.h"
 #include "packet.h"
 #include "queue.h"
+#include "refuse.h"
+#include "request.h"
 #include "row.h"
 
 /* One that waits for a drain. */
 struct transfer {
 	struct owed *owed;
 	struct wire_transfer message;
+	uint64_t since_usec;
 };
 
 static struct key *find(struct session *s, uint32_t number, uint64_t attachment)
@@ -58,14 +61,21 @@ static int attempt(
 	return from == to ? 0 : move(from, to, m->bytes, ret_failed);
 }
 
-static void refuse(struct session *s, const struct wire_transfer *m, struct itemlimit_place at)
+/* Returns the number of the record. */
+static uint64_t refuse(
+	const struct transfer *t, struct session *s, struct itemlimit_place at, uint64_t drained)
 {
-	struct key *to = find(s, m->to_key, m->to);
+	struct key *to = find(s, t->message.to_key, t->message.to);
+	const struct request like = {.key = to,
+		.need = t->message.bytes,
+		.since_usec = t->since_usec,
+		.drained_bytes = drained};
 
 	s->manager->stats.refusals++;
 	s->refused++;
 	to->attachment->refused++;
 	pool_count_event(at.pool, POOL_OOM);
+	return refuse_record(&like, at);
 }
 
 static void on_drained(void *userdata, uint64_t bytes)
@@ -74,11 +84,9 @@ static void on_drained(void *userdata, uint64_t bytes)
 	struct session *s = owed_session(t->owed);
 	struct itemlimit_place failed;
 	int r = s ? attempt(s, &t->message, &failed) : -ENODEV;
+	uint64_t refusal = r == -ENOMEM ? refuse(t, s, failed, bytes) : 0;
 
-	(void)bytes;
-	if (r == -ENOMEM)
-		refuse(s, &t->message, failed);
-	owed_done(t->owed, r);
+	owed_refused(t->owed, r, refusal);
 	free(t);
 }
 
@@ -92,6 +100,7 @@ static int wait_for_drain(
 
 	if (r == 0) {
 		t->message = *m;
+		t->since_usec = manager_now();
 		r = drain_start(s->manager->drain, at, on_drained, t, &wait);
 	}
 	if (r < 0) {

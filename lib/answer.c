@@ -55,12 +55,18 @@ void answer_settle_extent(const struct engine_key *k)
 		e->extent_fds[extent][i] = close_fd(e->extent_fds[extent][i]);
 }
 
-void answer_done(struct embedded *e, uint64_t cookie, int status)
+void answer_refused(struct embedded *e, uint64_t cookie, int status, uint64_t refusal)
 {
-	struct wire_done done = {
-		.h = WIRE_HEADER(WIRE_DONE, struct wire_done, cookie), .status = status};
+	struct wire_done done = {.h = WIRE_HEADER(WIRE_DONE, struct wire_done, cookie),
+		.status = status,
+		.refusal = refusal};
 
 	answer_send(e, &done, sizeof(done));
+}
+
+void answer_done(struct embedded *e, uint64_t cookie, int status)
+{
+	answer_refused(e, cookie, status, 0);
 }
 
 /* Not on the stack: it may be the small one of a thread. */

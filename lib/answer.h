@@ -22,6 +22,8 @@ void answer_send_extent(struct embedded *e, const void *message, size_t n, uint3
 void answer_settle_extent(const struct engine_key *k);
 
 void answer_done(struct embedded *e, uint64_t cookie, int status);
+/* With the number of a record; 0: there is none. */
+void answer_refused(struct embedded *e, uint64_t cookie, int status, uint64_t refusal);
 
 /* TEXT; `text` counts if status is 0. -ENOMEM: nothing was sent. */
 int answer_text(struct embedded *e, uint64_t cookie, int status, const char *text);

@@ -23,6 +23,7 @@
 #include "look.h"
 #include "question.h"
 #include "recall.h"
+#include "record.h"
 #include "turn.h"
 
 /* 0, or what embedded_handle() is to return. */
@@ -331,18 +332,22 @@ static int try_transfer(const struct wire_transfer *m, struct engine_key *from,
 }
 
 static int transfer(struct embedded *e, const struct wire_transfer *m, struct engine_key *from,
-	struct engine_key *to)
+	struct engine_key *to, uint64_t *ret_refusal)
 {
+	struct record_request record = {.key = to, .wanted = m->bytes, .since_usec = engine_now()};
 	struct itemlimit_place failed;
 	int r = try_transfer(m, from, to, &failed);
 
 	if (r != -ENOMEM)
 		return r;
 	pool_count_event(failed.pool, POOL_MAX);
-	if (idle_drain(e, failed.pool) > 0)
+	record.drained = idle_drain(e, failed.pool);
+	if (record.drained > 0)
 		r = try_transfer(m, from, to, &failed);
-	if (r == -ENOMEM)
+	if (r == -ENOMEM) {
 		pool_count_event(failed.pool, POOL_OOM);
+		*ret_refusal = record_refusal(&record, failed);
+	}
 	return r;
 }
 
@@ -351,6 +356,7 @@ static int on_transfer(struct embedded *e, const void *message, const char *cons
 	const struct wire_transfer *m = message;
 	struct engine_key *from = engine_find_key(e, m->from_key, m->from);
 	struct engine_key *to = engine_find_key(e, m->to_key, m->to);
+	uint64_t refusal = 0;
 	int r;
 
 	(void)strings;
@@ -360,10 +366,11 @@ static int on_transfer(struct embedded *e, const void *message, const char *cons
 		return done(e, m->h.cookie, -ENODEV);
 	if (from->item != to->item || item_is_event(&e->items, from->item))
 		return -EPROTO;
-	r = from == to ? 0 : transfer(e, m, from, to);
+	r = from == to ? 0 : transfer(e, m, from, to, &refusal);
 	if (r == 0)
 		engine_kick(e);
-	return done(e, m->h.cookie, r);
+	answer_refused(e, m->h.cookie, r, refusal);
+	return 0;
 }
 
 /* ------------------------------------------------------------------ items, files, pools */

@@ -214,7 +214,8 @@ struct tally_refusal {
 };
 
 /*
- * The last refusal of the calling thread, by whichever charging function: -ENOMEM and the -ETIMEDOUT
+ * The last refusal of the calling thread, by whichever charging function or tally_transfer() (of `to`'s
+ * pool): -ENOMEM and the -ETIMEDOUT
  * of a charge with a deadline. Waits for the daemon, which keeps the record; bytes of *ret beyond
  * what this library knows are set to 0. Not async-signal-safe. -ENODATA: it was not refused, or so
  * long ago that the record is gone (the daemon keeps the last 256 of each pool, and some ten thousand

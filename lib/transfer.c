@@ -10,6 +10,7 @@
 #include "cancel.h"
 #include "client.h"
 #include "key.h"
+#include "refused.h"
 #include "tally.h"
 
 static int check(struct tally_pool *p)
@@ -33,7 +34,10 @@ static int send(struct tally_pool *from, struct tally_pool *to, uint64_t bytes,
 	struct wire_done done;
 	int r = client_call(from->tally, WIRE_TRANSFER, &m, sizeof(m), none, &done, sizeof(done));
 
-	return r < 0 ? r : done.status;
+	if (r < 0)
+		return r;
+	refused_note(from->tally, done.refusal);
+	return done.status;
 }
 
 _public_ int tally_transfer(

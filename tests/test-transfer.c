@@ -332,11 +332,39 @@ static void test_killed(void **state)
 #define DAEMON(name) TEST(name, NULL)
 #define BOTH(name) DAEMON(name), TEST(name, "embedded")
 
+/* It says why, as a charge does. */
+static void test_refusal(void **state)
+{
+	struct tally_refusal why;
+
+	(void)state;
+	assert_int_equal(tally_set(t, "/t/b", "memory.max", "1M"), 0);
+	assert_int_equal(tally_charge(a, 3 * MB), 0);
+	assert_int_equal(tally_charge(b, MB - 1000), 0);
+	assert_int_equal(tally_last_refusal(t, sizeof(why), &why), -ENODATA);
+	assert_int_equal(tally_transfer(a, b, 0, 2 * MB), -ENOMEM);
+	assert_int_equal(tally_last_refusal(t, sizeof(why), &why), 0);
+	assert_string_equal(why.pool, "/t/b");
+	assert_string_equal(why.file, "memory.max");
+	assert_int_equal(why.limit, MB);
+	assert_int_equal(why.held, MB - 1000);
+	assert_int_equal(why.wanted, 2 * MB);
+	/* Only what is over a limit is a refusal. */
+	assert_int_equal(tally_transfer(a, b, 0, 4 * MB), -EINVAL);
+	assert_int_equal(tally_set(t, "/t/b", "stat.sock.max", "1K"), 0);
+	assert_int_equal(tally_charge_item(a, sock, 2000), 0);
+	tally_uncharge(b, MB / 2);
+	assert_int_equal(tally_transfer(a, b, sock, 2000), -ENOMEM);
+	assert_int_equal(tally_last_refusal(t, sizeof(why), &why), 0);
+	assert_string_equal(why.file, "stat.sock.max");
+	assert_int_equal(why.wanted, 2000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {BOTH(moves), BOTH(errors), BOTH(common_is_full),
 		BOTH(over_a_limit), BOTH(items), BOTH(up_and_down), BOTH(same_pool), BOTH(forced),
-		BOTH(ring), DAEMON(killed)};
+		BOTH(ring), BOTH(refusal), DAEMON(killed)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static const struct kind answers[] = {
 	{WIRE_GRANT, 64, 0, 0, 0},
 	{WIRE_ITEM_IS, 32, 0, 0, 0},
 	{WIRE_TEXT, 32, 0, 1, 1},
-	{WIRE_DONE, 24, 0, 0, 0},
+	{WIRE_DONE, 32, 0, 0, 0},
 	{WIRE_QUEUE_IS, 24, 0, 1, 0},
 	{WIRE_FETCHED, 64, 0, 0, 0},
 };

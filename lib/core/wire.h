@@ -291,7 +291,7 @@ struct wire_remove { /* + path */
 /* The record of a refusal to this session, as a line of pool.refusals. */
 struct wire_refusal {
 	struct wire_header h;
-	uint64_t number; /* of a GRANT's `refusal` */
+	uint64_t number; /* the `refusal` of a GRANT, or of a DONE */
 };
 
 /* Bytes that were granted to the one key are the other's from now on; both are of the same item. */
@@ -441,6 +441,7 @@ struct wire_done {
 	struct wire_header h;
 	int32_t status;
 	uint32_t reserved;
+	uint64_t refusal; /* of a TRANSFER, as a GRANT's */
 };
 
 /*
