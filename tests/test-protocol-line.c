@@ -905,6 +905,66 @@ static void test_report_shapes(void **state)
 	break_report(&m, sizeof(m));
 }
 
+/* ------------------------------------------------------------------ answers that are owed */
+
+#define OWED 64
+#define ASKED (OWED + 16)
+
+static void ask_reclaim(struct raw *r)
+{
+	static const char *const strings[WIRE_STRINGS_MAX] = {"/line", "memory.reclaim", "1G"};
+	struct wire_set m = {0};
+
+	raw_request(r, WIRE_SET, &m, sizeof(m), strings);
+}
+
+/*
+ * Asks for bytes back, of one that does not answer, and so for a round. True: those that are more than
+ * may be owed were told to come again before any of the others had an answer; false, now and then: a
+ * round was over already.
+ */
+static bool is_owed_so_many(void)
+{
+	bool more_first = true;
+	uint64_t before;
+	struct breaker b;
+	struct raw r;
+
+	breaker_open(&b);
+	assert_int_equal(ask_on_reclaim(&b.r, 2, WIRE_ON_RECLAIM_SET), 0);
+	raw_open(&r, &h);
+	before = r.cookie;
+	for (unsigned i = 0; i < ASKED; i++)
+		ask_reclaim(&r);
+	for (unsigned i = 0; i < ASKED; i++) {
+		union message m;
+
+		raw_expect(&r, WIRE_DONE, &m);
+		assert_int_equal(m.done.status, -EAGAIN);
+		more_first = more_first && (m.h.cookie - before > OWED) == (i < ASKED - OWED);
+	}
+	/* They are owed no more. */
+	for (unsigned i = 0; i < ASKED; i++) {
+		static const char *const strings[WIRE_STRINGS_MAX] = {"/line", "pool.drain", "1"};
+		struct wire_set m = {0};
+
+		assert_int_equal(raw_do(&r, WIRE_SET, &m, sizeof(m), strings), 0);
+	}
+	raw_close(&r);
+	assert_bears(&b);
+	return more_first;
+}
+
+static void test_owed_answers_are_bounded(void **state)
+{
+	bool seen = false;
+
+	(void)state;
+	for (unsigned i = 0; !seen && i < 20; i++)
+		seen = is_owed_so_many();
+	assert_true(seen);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, settle, leave)
 
 int main(void)
@@ -932,6 +992,7 @@ int main(void)
 		TEST(reports_of_nobody),
 		TEST(report_too_late),
 		TEST(report_shapes),
+		TEST(owed_answers_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, start, stop);

@@ -623,37 +623,6 @@ static void test_watches(void **state)
 	await_success(UID, watch_all);
 }
 
-/* Who asks for drains and reads no answer is owed a few, and is told to come again. */
-static int ask_many_drains(void)
-{
-	struct wire_set set = {0};
-	int fd = open_raw(), r = fd < 0 ? fd : 0;
-	struct tally *t;
-
-	for (unsigned i = 0; r == 0 && i < 200; i++)
-		r = send_message(
-			fd, &set, sizeof(set), WIRE_SET, "/users/60011", "pool.drain", "1");
-	for (unsigned i = 0; r == 0 && i < 200; i++) {
-		r = receive_done(fd);
-		r = r == -EAGAIN ? 0 : r;
-	}
-	if (r < 0)
-		return r;
-	r = tally_open(h.address, 0, &t);
-	if (r == 0)
-		r = tally_set(t, "/users/60011", "pool.drain", "1");
-	return r;
-}
-
-static void test_owed(void **state)
-{
-	(void)state;
-	need_root();
-	assert_int_equal(tally_create(root, "/users/60011"), 0);
-	assert_int_equal(once(UID, ask_many_drains), 0);
-	assert_int_equal(tally_remove(root, "/users/60011", 0), 0);
-}
-
 /* Limits that are lowered take nothing away. */
 static void test_reload(void **state)
 {
@@ -683,7 +652,6 @@ int main(void)
 		cmocka_unit_test(test_pools),
 		cmocka_unit_test(test_attachments),
 		cmocka_unit_test(test_watches),
-		cmocka_unit_test(test_owed),
 		cmocka_unit_test(test_reload),
 	};
 
