@@ -445,7 +445,8 @@ int tally_dispatch(struct tally *t);
 #define TALLY_EVENT_FORCE 6   /* bytes were charged by force */
 #define TALLY_EVENT_REMOVED 7 /* the pool was removed: the last event of this watch; count 1 */
 /* A charge of this process to this very pool that was answered -EAGAIN may be tried again; count: how
- * many, since tally_watch(). Now and then there is one too many. */
+ * many, since tally_watch(). Now and then there is one too many. There is none for a try that could not
+ * ask, as the socket to the daemon was full: who waits for it tries again now and then. */
 #define TALLY_EVENT_CREDIT 8
 
 struct tally_event {

@@ -677,6 +677,167 @@ static void test_peak_reset_beside_charge(void **state _unused_)
 	assert_int_equal(missed, 0);
 }
 
+/* ------------------------------------------------------------------ paths that end */
+
+/* Two leaves below one counter, and a root above that. */
+struct fork {
+	struct counter root, common, middle, left, right;
+};
+
+static void make_fork(struct fork *f)
+{
+	counter_init(&f->root, NULL);
+	counter_init(&f->common, &f->root);
+	counter_init(&f->middle, &f->common);
+	counter_init(&f->left, &f->middle);
+	counter_init(&f->right, &f->common);
+}
+
+static void assert_fork_holds(const struct fork *f, uint64_t left, uint64_t right)
+{
+	assert_holds(&f->left, left);
+	assert_holds(&f->middle, left);
+	assert_holds(&f->right, right);
+	assert_holds(&f->common, 0);
+	assert_holds(&f->root, 0);
+}
+
+/* What they end at, and what is above it, is neither asked nor changed. */
+static void test_paths_end(void **state _unused_)
+{
+	struct counter_path left, right, none;
+	struct counter *failed = NULL;
+	struct fork f;
+
+	make_fork(&f);
+	left = (struct counter_path){&f.left, &f.common};
+	right = (struct counter_path){&f.right, &f.common};
+	none = (struct counter_path){&f.right, &f.right};
+	counter_set_max(&f.common, 10);
+	counter_set_max(&f.root, 10);
+	assert_int_equal(counter_try_charge_paths(left, right, 100, &failed), 0);
+	assert_fork_holds(&f, 100, 100);
+	assert_null(failed);
+	assert_int_equal(atomic_load(&f.common.peak), 0);
+	assert_int_equal(atomic_load(&f.common.failcnt), 0);
+	assert_int_equal(counter_try_charge_paths(left, none, 7, NULL), 0);
+	assert_int_equal(counter_try_charge_paths(none, none, 7, NULL), 0);
+	assert_int_equal(counter_try_charge_paths(left, right, 0, NULL), 0);
+	assert_fork_holds(&f, 107, 100);
+	assert_int_equal(counter_uncharge_paths(none, left, 7), 0);
+	assert_fork_holds(&f, 100, 100);
+	assert_int_equal(counter_uncharge_paths(left, right, 100), 0);
+	assert_fork_holds(&f, 0, 0);
+	/* as far as the root */
+	counter_set_max(&f.root, 1000);
+	counter_set_max(&f.common, COUNTER_MAX);
+	left.end = NULL;
+	assert_int_equal(counter_try_charge_paths(left, right, 50, NULL), 0);
+	assert_holds(&f.root, 50);
+	assert_holds(&f.right, 50);
+	assert_int_equal(counter_uncharge_paths(left, right, 50), 0);
+	assert_fork_holds(&f, 0, 0);
+}
+
+static void refuse_paths(struct fork *f, struct counter *at, uint64_t left, uint64_t right)
+{
+	const struct counter_path paths[2] = {{&f->left, &f->common}, {&f->right, &f->common}};
+	uint64_t failcnt = atomic_load(&at->failcnt);
+	struct counter *failed = NULL;
+
+	for (unsigned first = 0; first < 2; first++) {
+		assert_int_equal(counter_try_charge_paths(paths[first], paths[!first], 60, &failed),
+			-ENOMEM);
+		assert_ptr_equal(failed, at);
+		assert_fork_holds(f, left, right);
+	}
+	assert_int_equal(atomic_load(&at->failcnt), failcnt + 2);
+	assert_int_equal(atomic_load(&f->left.peak), left);
+	assert_int_equal(atomic_load(&f->right.peak), right);
+}
+
+/* Both or neither, whichever refuses, and no peak of what was not charged. */
+static void test_paths_both_or_neither(void **state _unused_)
+{
+	struct fork f;
+
+	make_fork(&f);
+	assert_int_equal(counter_try_charge_paths((struct counter_path){&f.left, &f.common},
+				 (struct counter_path){&f.right, &f.common}, 50, NULL),
+		0);
+	counter_set_max(&f.middle, 100);
+	refuse_paths(&f, &f.middle, 50, 50);
+	counter_set_max(&f.middle, COUNTER_MAX);
+	counter_set_max(&f.right, 109);
+	refuse_paths(&f, &f.right, 50, 50);
+	counter_set_max(&f.right, 110);
+	assert_int_equal(counter_try_charge_paths((struct counter_path){&f.left, &f.common},
+				 (struct counter_path){&f.right, &f.common}, 60, NULL),
+		0);
+	assert_fork_holds(&f, 110, 110);
+}
+
+/* More than there is leaves 0, and the most of it is told. */
+static void test_paths_excess(void **state _unused_)
+{
+	struct counter_path left, right;
+	struct fork f;
+
+	make_fork(&f);
+	left = (struct counter_path){&f.left, &f.common};
+	right = (struct counter_path){&f.right, &f.common};
+	counter_charge(&f.root, 1000);
+	assert_int_equal(counter_try_charge_paths(left, right, 100, NULL), 0);
+	assert_int_equal(
+		counter_uncharge_paths(left, (struct counter_path){&f.right, &f.right}, 30), 0);
+	assert_int_equal(counter_uncharge_paths(left, right, 100), 30);
+	assert_holds(&f.left, 0);
+	assert_holds(&f.middle, 0);
+	assert_holds(&f.right, 0);
+	assert_holds(&f.common, 0);
+	assert_holds(&f.root, 1000);
+}
+
+#define ENDED_ROUNDS 20000
+
+/* What is charged to both ends is charged to both. */
+static void *charge_paths(void *userdata)
+{
+	struct fork *f = userdata;
+	const struct counter_path left = {&f->left, &f->common}, right = {&f->right, &f->common};
+
+	for (unsigned i = 0; i < ENDED_ROUNDS; i++) {
+		uint64_t n = 1 + i % 7;
+
+		if (counter_try_charge_paths(left, right, n, NULL) == 0 &&
+			counter_uncharge_paths(left, right, n) != 0)
+			return f;
+	}
+	return NULL;
+}
+
+static void test_paths_of_many(void **state _unused_)
+{
+	pthread_t threads[4];
+	struct fork f;
+
+	make_fork(&f);
+	counter_set_max(&f.middle, 12);
+	counter_set_max(&f.right, 10);
+	for (unsigned i = 0; i < ELEMENTS(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, charge_paths, &f), 0);
+	for (unsigned i = 0; i < ELEMENTS(threads); i++) {
+		void *failed;
+
+		pthread_join(threads[i], &failed);
+		assert_null(failed);
+	}
+	assert_fork_holds(&f, 0, 0);
+	assert_true(atomic_load(&f.left.peak) <= 10);
+	assert_true(atomic_load(&f.right.peak) <= 10);
+	assert_int_equal(atomic_load(&f.common.peak), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -701,6 +862,10 @@ int main(void)
 		cmocka_unit_test(test_big_rolled_back),
 		cmocka_unit_test(test_peak_of_many),
 		cmocka_unit_test(test_peak_reset_beside_charge),
+		cmocka_unit_test(test_paths_end),
+		cmocka_unit_test(test_paths_both_or_neither),
+		cmocka_unit_test(test_paths_excess),
+		cmocka_unit_test(test_paths_of_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

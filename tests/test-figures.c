@@ -172,6 +172,76 @@ static void test_item_is_clamped(void **state _unused_)
 	figures_clear(&f);
 }
 
+#define NODES 2
+
+static void make_full(struct figures *f, int64_t by)
+{
+	*f = (struct figures){
+		.held = by, .stock = 2 * by, .persistent = 3, .overdraft = (uint64_t)(4 * by)};
+	assert_int_equal(figures_need_items(f), 0);
+	assert_int_equal(figures_need_moved(f, NODES), 0);
+	f->items[1] = 5 * by;
+	f->items[ITEM_MAX] = 6 * by;
+	*moved(f, 0, 1) = 7 * by;
+	*moved(f, NODES - 1, ITEM_MAX) = 8 * by;
+}
+
+static void assert_is_full(struct figures *f, int64_t by, uint64_t persistent)
+{
+	assert_int_equal(f->held, by);
+	assert_int_equal(f->stock, 2 * by);
+	assert_int_equal(f->persistent, persistent);
+	assert_int_equal(f->overdraft, 4 * by);
+	assert_int_equal(f->items[1], 5 * by);
+	assert_int_equal(f->items[2], 0);
+	assert_int_equal(f->items[ITEM_MAX], 6 * by);
+	assert_int_equal(*moved(f, 0, 1), 7 * by);
+	assert_int_equal(*moved(f, 0, ITEM_MAX), 0);
+	assert_int_equal(*moved(f, NODES - 1, ITEM_MAX), 8 * by);
+}
+
+/* All of it, and taken away again it leaves what was. */
+static void test_merge(void **state _unused_)
+{
+	struct figures f, more, nothing = {0};
+
+	make_full(&f, 1000);
+	make_full(&more, 10);
+	figures_merge(&f, &more, NODES, false);
+	assert_is_full(&f, 1010, 6);
+	assert_is_full(&more, 10, 3);
+	figures_merge(&f, &nothing, NODES, false);
+	figures_merge(&f, &nothing, NODES, true);
+	assert_is_full(&f, 1010, 6);
+	figures_merge(&f, &more, NODES, true);
+	assert_is_full(&f, 1000, 3);
+	/* what has neither items nor moves needs room for neither */
+	figures_merge(&nothing, &(struct figures){.held = 5, .stock = -7}, NODES, false);
+	assert_int_equal(nothing.held, 5);
+	assert_int_equal(nothing.stock, -7);
+	assert_null(nothing.items);
+	assert_null(nothing.moved);
+	figures_clear(&f);
+	figures_clear(&more);
+}
+
+/* As figures_add(): it wraps, and comes back. */
+static void test_merge_wraps(void **state _unused_)
+{
+	struct figures f = {.held = INT64_MAX, .overdraft = UINT64_MAX};
+	const struct figures more = {.held = INT64_MAX, .overdraft = 2};
+
+	figures_merge(&f, &more, NODES, false);
+	assert_int_equal(f.held, -2);
+	assert_int_equal(f.overdraft, 1);
+	figures_merge(&f, &more, NODES, true);
+	assert_true(f.held == INT64_MAX);
+	assert_true(f.overdraft == UINT64_MAX);
+	f = (struct figures){0};
+	figures_merge(&f, &(struct figures){.held = INT64_MIN}, NODES, true);
+	assert_true(f.held == INT64_MIN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +251,8 @@ int main(void)
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_item),
 		cmocka_unit_test(test_item_is_clamped),
+		cmocka_unit_test(test_merge),
+		cmocka_unit_test(test_merge_wraps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

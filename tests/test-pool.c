@@ -462,6 +462,74 @@ static void assert_postorder(struct pool *root, const char *expected)
 	assert_string_equal(names, expected);
 }
 
+static void assert_counted(struct pool *root, const char *expected)
+{
+	char names[256] = "";
+
+	for (struct pool *p = root; p; p = pool_next_counted(p, root))
+		append(names, p);
+	assert_string_equal(names, expected);
+}
+
+static struct pool *standalone(struct pool_tree *t, const char *path)
+{
+	struct pool *p;
+
+	assert_int_equal(pool_find(t, path, &p), 0);
+	assert_int_equal(pool_set_standalone(p, true), 0);
+	return p;
+}
+
+/* A standalone pool is the root of what is in it, and no part of what is above it. */
+static void test_counted(void **state)
+{
+	struct pool_tree *t = tree_of(state);
+	struct pool *m, *y, *deep, *late, *b;
+
+	make(t, "/z");
+	make(t, "/m/y/deep/deeper");
+	make(t, "/m/y/late");
+	make(t, "/m/b");
+	make(t, "/last/l");
+	assert_counted(t->root, ",z,m,y,deep,deeper,late,b,last,l,");
+	assert_int_equal(pool_find(t, "/m", &m), 0);
+	assert_int_equal(pool_find(t, "/m/y/deep", &deep), 0);
+	assert_int_equal(pool_find(t, "/m/y/late", &late), 0);
+	assert_null(pool_above(t->root));
+	assert_ptr_equal(pool_above(deep), deep->parent);
+
+	y = standalone(t, "/m/y");
+	assert_counted(t->root, ",z,m,b,last,l,");
+	assert_counted(m, "m,b,");
+	assert_counted(y, "y,deep,deeper,late,");
+	assert_counted(deep, "deep,deeper,");
+	assert_null(pool_above(y));
+	assert_ptr_equal(pool_above(deep), y);
+	assert_true(pool_counts_in(deep, y));
+	assert_false(pool_counts_in(deep, m));
+	assert_true(pool_counts_in(y, y));
+	assert_ptr_equal(pool_common(deep, late), y);
+	assert_null(pool_common(deep, m));
+
+	/* two beside each other, the last ones, and one in another */
+	b = standalone(t, "/m/b");
+	assert_counted(m, "m,");
+	assert_counted(t->root, ",z,m,last,l,");
+	standalone(t, "/last");
+	assert_counted(t->root, ",z,m,");
+	standalone(t, "/m/y/deep");
+	assert_counted(y, "y,late,");
+	assert_counted(b, "b,");
+	assert_null(pool_common(deep, y));
+	standalone(t, "/z");
+	standalone(t, "/m");
+	assert_counted(t->root, ",");
+
+	assert_int_equal(pool_set_standalone(m, false), 0);
+	assert_ptr_equal(pool_above(m), t->root);
+	assert_counted(t->root, ",m,");
+}
+
 static void test_walks(void **state)
 {
 	struct pool_tree *t = tree_of(state);
@@ -737,6 +805,7 @@ int main(void)
 		WITH_TREE(test_depth),
 		WITH_TREE(test_greatest_depth),
 		WITH_TREE(test_walks),
+		WITH_TREE(test_counted),
 		WITH_TREE(test_walk_that_removes),
 		WITH_TREE(test_events),
 		WITH_TREE(test_members),
