@@ -165,6 +165,8 @@ void queue_leave(struct request *r)
 		note_head(q);
 }
 
+/* The head is refused only after a drain that began when its time was over: what was uncharged just
+ * before is known then. */
 static void expire(struct queue *q)
 {
 	struct itemlimit_place at = q->at;
@@ -172,8 +174,10 @@ static void expire(struct queue *q)
 	struct request *r, *next;
 
 	for (r = TAILQ_FIRST(&q->requests); r; r = next) {
+		bool is_head = r == TAILQ_FIRST(&q->requests);
+
 		next = TAILQ_NEXT(r, entry);
-		if (r->deadline_usec <= now)
+		if (r->deadline_usec <= now && (!is_head || r->last_drain == REQUEST_DRAINED))
 			request_refuse(r, at, -ETIMEDOUT);
 	}
 }
@@ -263,10 +267,18 @@ static void on_kick(uv_idle_t *idle)
 static void on_drained(void *userdata, uint64_t bytes)
 {
 	struct queue *q = userdata;
+	struct itemlimit_place at = q->at;
+	struct pool *held = pool_ref(at.pool);
 
 	(void)bytes;
 	q->wait = NULL;
 	serve(q);
+	q = find(at);
+	if (q && TAILQ_FIRST(&q->requests)->last_drain == REQUEST_DRAINS) {
+		TAILQ_FIRST(&q->requests)->last_drain = REQUEST_DRAINED;
+		expire(q);
+	}
+	pool_unref(held);
 }
 
 static void on_reclaimed(void *userdata, const struct reclaim_result *result)
@@ -306,7 +318,13 @@ static void drain_for(struct queue *q, struct itemlimit_place failed)
 static void work_for(struct queue *q, struct itemlimit_place failed)
 {
 	bool waits_long = manager_now() - q->head_since_usec >= FAIRNESS_USEC;
+	struct request *head = TAILQ_FIRST(&q->requests);
 
+	if (head->deadline_usec <= manager_now() && !q->wait) {
+		drain_for(q, failed);
+		head->last_drain = q->wait ? REQUEST_DRAINS : REQUEST_DRAINED;
+		return;
+	}
 	if (!waits_long && q->queues->ticks % TICKS_OF_DRAIN != 0)
 		return;
 	reclaim_for(q, failed);

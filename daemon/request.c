@@ -18,9 +18,9 @@
 #include "turn.h"
 #include "watch.h"
 
-/* Drains for one request beyond one a level: others may take what was drained before it is tried.
- */
-#define EXTRA_DRAINS 2
+/* Drains for one request beyond one a level, as long as each brings something: others may take it
+ * before the request is tried. */
+#define EXTRA_DRAINS 16
 
 /* It was not decided at once. */
 static void begin_stall(struct request *r)
@@ -310,7 +310,6 @@ static void on_drained(void *userdata, uint64_t bytes)
 	decide(r, bytes > 0);
 }
 
-/* The round ended with a drain. */
 static void on_reclaimed(void *userdata, const struct reclaim_result *result)
 {
 	struct request *r = userdata;
@@ -320,6 +319,8 @@ static void on_reclaimed(void *userdata, const struct reclaim_result *result)
 	r->asked_bytes += result->asked;
 	r->reclaimed_bytes += result->reclaimed;
 	r->reclaimed_some = result->came > 0;
+	/* What came went to whoever was tried first: what those have left is looked for once more. */
+	r->drained.pool = NULL;
 	decide(r, false);
 }
 

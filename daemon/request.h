@@ -16,6 +16,13 @@ struct drain_wait;
 struct queue;
 struct reclaim_wait;
 
+/* Of the head of a queue whose time is over. */
+enum request_last_drain {
+	REQUEST_NOT_DRAINED,
+	REQUEST_DRAINS, /* one that began afterwards runs */
+	REQUEST_DRAINED,
+};
+
 struct request {
 	TAILQ_ENTRY(request) entry; /* in a queue */
 	struct key *key;
@@ -32,6 +39,7 @@ struct request {
 	struct reclaim_wait *reclaim;
 	unsigned rounds; /* of reclaim */
 	bool reclaimed_some;
+	enum request_last_drain last_drain;
 	struct queue *queue; /* NULL: in none */
 };
 

@@ -457,6 +457,29 @@ static void test_deadline_passes(void **state _unused_)
 	tally_detach(p);
 }
 
+/* All that it needs lies idle elsewhere when the time of the head is over: that is looked for before it
+ * is refused. The client gives up a while later, on a slow machine before the answer. */
+static void test_deadline_passes_beside_idle_credit(void **state _unused_)
+{
+	struct tally_charge_args args = {.bytes = 1 * MIB};
+	struct tally_pool *p;
+	struct actor holder;
+	int r = -ETIMEDOUT;
+
+	create("/idle", "1M");
+	p = harness_attach(tally, "/idle");
+	actor_start(&holder, &harness, "/idle");
+	for (unsigned i = 0; i < 50 && r == -ETIMEDOUT; i++) {
+		assert_int_equal(actor_do(&holder, ACTOR_CHARGE, 1 * MIB, 0), 0);
+		assert_int_equal(actor_do(&holder, ACTOR_UNCHARGE, 1 * MIB, 0), 0);
+		args.deadline_usec = now_usec() + 1;
+		r = tally_charge_with(p, &args, sizeof(args));
+	}
+	assert_int_equal(r, 0);
+	actor_kill(&holder);
+	tally_detach(p);
+}
+
 /* Several wait; the one in front is killed. */
 static void test_killed_waiter_blocks_nobody(void **state _unused_)
 {
@@ -844,6 +867,7 @@ int main(void)
 		TEST(test_waiter_gets_a_raised_limit),
 		TEST(test_waiters_are_served_in_order),
 		TEST(test_deadline_passes),
+		TEST(test_deadline_passes_beside_idle_credit),
 		TEST(test_killed_waiter_blocks_nobody),
 		TEST(test_detached_waiter_blocks_nobody),
 		TEST(test_own_limit_blocks_nobody),
