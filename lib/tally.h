@@ -182,7 +182,7 @@ void tally_uncharge_item(struct tally_pool *p, tally_item item, uint64_t bytes);
  */
 void tally_charge_force(struct tally_pool *p, tally_item item, uint64_t bytes);
 
-/* Flags of struct tally_charge_args; not with a deadline. */
+/* Flags of struct tally_charge_args; one of them with a deadline is -EINVAL. */
 #define TALLY_NOWAIT UINT32_C(1) /* as tally_try_charge() */
 #define TALLY_FORCE UINT32_C(2)  /* as tally_charge_force(); 0, -EINVAL, -ENODEV, -ECHILD */
 
@@ -321,9 +321,10 @@ struct tally_item_def {
 };
 
 /*
- * Defines an item; the same once more is fine and gives the same number. With "embedded:" alone: the
- * items of a daemon are its configuration's. -EEXIST: another definition has the name; -EINVAL: bad
- * name or type; -ENOSPC: there are 64; -EOPNOTSUPP: over a daemon.
+ * Defines an item; the same once more is fine and gives the same number. Over a daemon it stands beside
+ * those of the configuration, for all sessions and pools at once, until the daemon ends. -EPERM: over a
+ * daemon, and this user is neither root, nor the daemon's own, nor a member of admin_group; -EEXIST:
+ * another definition has the name; -EINVAL: bad name or type; -ENOSPC: there are 64.
  */
 int tally_item_define(
 	struct tally *t, const struct tally_item_def *d, size_t size, tally_item *ret);
@@ -398,7 +399,8 @@ int tally_get(struct tally *t, const char *path, const char *file, uint64_t flag
  * Writes a value to a pool's file. -ENOENT: no such pool or file; -EACCES: the file cannot be
  * written, or the mode of the pool above does not let this user do it; -EPERM: no mode could, it is for
  * the owner of a pool above, or for root and admins; -EINVAL, -ERANGE: not a value of that file (the old
- * one stays).
+ * one stays). memory.reclaim: -EAGAIN: fewer bytes came; -EDEADLK: from within a function of
+ * tally_on_reclaim(), "embedded:" alone. pool.evict: -ESRCH: nobody that is attached there is meant.
  */
 int tally_set(struct tally *t, const char *path, const char *file, const char *value);
 
