@@ -11,7 +11,7 @@
  * Results: 0 or a positive count is success, a negative number is an errno; outputs come last and
  * are untouched on failure; destructors take NULL and return NULL. A structure that may grow is
  * passed with its size: bytes beyond what this library knows must be 0 (else -E2BIG), missing ones
- * count as 0. Unknown flags are -EINVAL.
+ * count as 0. Unknown flags are -EINVAL. Handles are not NULL, unless it is said that they may be.
  *
  * Threads: every function may be called by any thread at any time; one struct tally serves a whole
  * process. Waiting on one attachment never holds up another. No function is a cancellation point.
@@ -431,8 +431,9 @@ int tally_remove(struct tally *t, const char *path, uint64_t flags);
  * particular order. They run without any lock of the library: a callback may call any function of
  * it, but this one does nothing from there.
  *
- * A process that never calls it costs the daemon nothing and delays nobody; it hears nothing, and is
- * asked for nothing.
+ * A process that never calls it hears nothing, and delays nobody unless it has called tally_on_reclaim():
+ * then the first charge that is short where it could give back waits up to 300 ms for its answer. It is
+ * not asked again before it has answered.
  *
  * -ENOTCONN: the daemon is gone; -ENODEV: closed; -ECHILD.
  */
@@ -446,9 +447,10 @@ int tally_dispatch(struct tally *t);
 #define TALLY_EVENT_RECLAIM 5 /* clients were asked to give back */
 #define TALLY_EVENT_FORCE 6   /* bytes were charged by force */
 #define TALLY_EVENT_REMOVED 7 /* the pool was removed: the last event of this watch; count 1 */
-/* A charge of this process to this very pool that was answered -EAGAIN may be tried again; count: how
- * many, since tally_watch(). Now and then there is one too many. There is none for a try that could not
- * ask, as the socket to the daemon was full: who waits for it tries again now and then. */
+/* A charge of this session (struct tally) to this very pool that was answered -EAGAIN may be tried
+ * again; watches of other sessions are not told, though of the same process. count: how many, since
+ * tally_watch(). Now and then there is one too many. There is none for a try that could not ask, as the
+ * socket to the daemon was full: who waits for it tries again now and then. */
 #define TALLY_EVENT_CREDIT 8
 
 struct tally_event {
