@@ -400,6 +400,11 @@ static int leave(struct client_key *k, struct key_request *q, uint64_t seq, stru
 	return asker->status;
 }
 
+static uint64_t later(uint64_t deadline_usec, uint64_t usec)
+{
+	return usec < UINT64_MAX - deadline_usec ? deadline_usec + usec : UINT64_MAX;
+}
+
 int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queue,
 	uint64_t deadline_usec, uint32_t *ret_delay_usec)
 {
@@ -422,7 +427,8 @@ int key_ask(struct client_key *k, uint64_t attachment, uint64_t bytes, bool queu
 	r = link_send(&k->tally->link, &charge, sizeof(charge), deadline_usec);
 	if (r < 0)
 		return leave(k, q, seq, &asker, KEY_IDLE, r);
-	r = link_wait(&k->tally->link, &asker.done, 0, deadline_usec + (queue ? ANSWER_USEC : 0));
+	r = link_wait(
+		&k->tally->link, &asker.done, 0, later(deadline_usec, queue ? ANSWER_USEC : 0));
 	r = r < 0 ? leave(k, q, seq, &asker, KEY_LEFT, r) : asker.status;
 	if (r == 0)
 		*ret_delay_usec = asker.delay_usec;
