@@ -14,6 +14,8 @@
  * it is tried again a few times, but not for a client that has stopped.
  */
 #define FLIGHT_USEC 20000
+/* Who was told to try again has so long to do it, unless the room is needed for a charge. */
+#define DEPOSIT_USEC UINT64_C(1000000)
 #define PAUSE_MS 1
 #define MOST_PAUSES 20
 
@@ -101,19 +103,23 @@ static bool is_wanted(const struct drain *d, const struct key *k)
 {
 	return (d->at.item == 0 || k->item == d->at.item) &&
 		(d->scope != DRAIN_STALE || k->stale) &&
+		(d->scope != DRAIN_SURPLUS || k->deposited_usec == 0 ||
+			d->now - k->deposited_usec >= DEPOSIT_USEC) &&
 		(d->scope != DRAIN_REMOVED || k->attachment->removed_from);
 }
 
 static bool is_in_scope(const struct drain *d, const struct pool *p)
 {
-	return d->scope == DRAIN_COUNTED ? pool_counts_in(p, d->at.pool)
-					 : pool_is_below(p, d->at.pool);
+	return d->scope == DRAIN_COUNTED || d->scope == DRAIN_SURPLUS
+		? pool_counts_in(p, d->at.pool)
+		: pool_is_below(p, d->at.pool);
 }
 
 static struct pool *next_pool(const struct drain *d, struct pool *p)
 {
 	switch (d->scope) {
 	case DRAIN_COUNTED:
+	case DRAIN_SURPLUS:
 		return pool_next_counted(p, d->at.pool);
 	case DRAIN_REMOVED:
 		return NULL;

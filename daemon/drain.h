@@ -20,6 +20,7 @@ typedef void (*drain_done_fn)(void *userdata, uint64_t bytes);
 /* Which keys of a subtree. */
 enum drain_scope {
 	DRAIN_COUNTED, /* those whose credit counts at the pool: not of standalone pools below it */
+	DRAIN_SURPLUS, /* the same, but of what was deposited just now for one who will try again */
 	DRAIN_ALL,
 	DRAIN_STALE,   /* that decay.c has found at rest */
 	DRAIN_REMOVED, /* of the pool's own members, those whose pool was removed by force */

@@ -46,6 +46,12 @@ static uint64_t bytes_back(const struct giveback *g)
 	return less > g->came ? less : g->came;
 }
 
+/* memory.high takes nothing from under one who was told to try again: he would ask for ever. */
+static enum drain_scope scope_of(const struct giveback *g)
+{
+	return g->fn ? DRAIN_COUNTED : DRAIN_SURPLUS;
+}
+
 static void on_round(void *userdata, const struct reclaim_result *result);
 
 /* The next round, if it is worth one. */
@@ -57,7 +63,8 @@ static bool go_on(struct giveback *g, bool came)
 	if (back >= g->goal || !came || g->rounds >= RECLAIM_ROUNDS ||
 		manager_now() >= g->until_usec)
 		return false;
-	if (reclaim_start(g->all->manager, at, g->goal - back, on_round, g, &g->wait) < 0)
+	if (reclaim_start_scope(
+		    g->all->manager, at, g->goal - back, scope_of(g), on_round, g, &g->wait) < 0)
 		return false;
 	if (g->rounds++ == 0)
 		pool_count_event(g->pool, POOL_RECLAIM);
@@ -111,7 +118,8 @@ int giveback_start(
 		.fn = fn,
 		.userdata = userdata};
 	TAILQ_INSERT_TAIL(&m->givebacks->list, g, entry);
-	r = drain_start(m->drain, (struct itemlimit_place){p, 0}, on_drained, g, &g->drain);
+	r = drain_start_scope(
+		m->drain, (struct itemlimit_place){p, 0}, scope_of(g), on_drained, g, &g->drain);
 	if (r < 0)
 		free_giveback(g);
 	return r;

@@ -20,9 +20,10 @@ struct key {
 	struct ledger_row *row;
 	struct request *request[SEGMENT_LANES]; /* being decided, or waiting */
 	uint64_t answered_usec;                 /* when an answer brought credit last */
-	TAILQ_HEAD(, turn) turns;               /* places in line that are not over */
-	uint64_t set_aside;                     /* bytes for some of those, in the counters alone */
-	struct batch batch;                     /* what its misses bring */
+	uint64_t deposited_usec;  /* the same for one that nobody waits for; 0: never */
+	TAILQ_HEAD(, turn) turns; /* places in line that are not over */
+	uint64_t set_aside;       /* bytes for some of those, in the counters alone */
+	struct batch batch;       /* what its misses bring */
 	struct rstat_key stat;
 	TAILQ_ENTRY(key) entry; /* in the attachment */
 	/* Of decay.c: what its last look found, how many before it found the same, and whether the

@@ -25,7 +25,8 @@
 struct reclaim_wait {
 	TAILQ_ENTRY(reclaim_wait) entry;
 	uint64_t bytes;
-	reclaim_done_fn fn; /* NULL: cancelled */
+	enum drain_scope scope; /* of the drain behind it */
+	reclaim_done_fn fn;     /* NULL: cancelled */
 	void *userdata;
 };
 
@@ -274,10 +275,21 @@ static void on_drained(void *userdata, uint64_t bytes)
 	finish(r, &result);
 }
 
+static enum drain_scope scope_of(const struct round *r)
+{
+	const struct reclaim_wait *w;
+
+	TAILQ_FOREACH (w, &r->active, entry)
+		if (w->scope == DRAIN_COUNTED)
+			return DRAIN_COUNTED;
+	return DRAIN_SURPLUS;
+}
+
 static void close_round(struct round *r)
 {
 	leave_clients(r);
-	r->closed = drain_start(r->all->manager->drain, r->at, on_drained, r, &r->drain) == 0;
+	r->closed = drain_start_scope(r->all->manager->drain, r->at, scope_of(r), on_drained, r,
+			    &r->drain) == 0;
 	if (!r->closed) {
 		/* No memory. Nobody is called back from here, so it is tried again. */
 		r->deadline_usec = manager_now() + RETRY_USEC;
@@ -325,6 +337,12 @@ static int begin(struct reclaims *all, struct itemlimit_place at, struct reclaim
 int reclaim_start(struct manager *m, struct itemlimit_place at, uint64_t bytes, reclaim_done_fn fn,
 	void *userdata, struct reclaim_wait **ret)
 {
+	return reclaim_start_scope(m, at, bytes, DRAIN_COUNTED, fn, userdata, ret);
+}
+
+int reclaim_start_scope(struct manager *m, struct itemlimit_place at, uint64_t bytes,
+	enum drain_scope scope, reclaim_done_fn fn, void *userdata, struct reclaim_wait **ret)
+{
 	struct round *r = find(m->reclaims, at);
 	struct reclaim_wait *w;
 	int error = 0;
@@ -334,7 +352,7 @@ int reclaim_start(struct manager *m, struct itemlimit_place at, uint64_t bytes, 
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	*w = (struct reclaim_wait){.bytes = bytes, .fn = fn, .userdata = userdata};
+	*w = (struct reclaim_wait){.bytes = bytes, .scope = scope, .fn = fn, .userdata = userdata};
 	if (r)
 		TAILQ_INSERT_TAIL(&r->next, w, entry);
 	else

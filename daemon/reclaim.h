@@ -9,6 +9,7 @@
  */
 
 #include "core/itemlimit.h"
+#include "drain.h"
 #include "manager.h"
 
 struct attachment;
@@ -39,6 +40,10 @@ struct reclaims *reclaims_free(struct reclaims *all);
  */
 int reclaim_start(struct manager *m, struct itemlimit_place at, uint64_t bytes, reclaim_done_fn fn,
 	void *userdata, struct reclaim_wait **ret);
+/* The same with a drain of this scope at the end, DRAIN_COUNTED or DRAIN_SURPLUS; of several in one
+ * round, the former. */
+int reclaim_start_scope(struct manager *m, struct itemlimit_place at, uint64_t bytes,
+	enum drain_scope scope, reclaim_done_fn fn, void *userdata, struct reclaim_wait **ret);
 /* fn will not be called. NULL is fine. Returns NULL. */
 struct reclaim_wait *reclaim_cancel(struct reclaim_wait *w);
 

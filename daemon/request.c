@@ -106,6 +106,8 @@ static void grant(struct request *r, uint64_t amount)
 	/* More than the need was to be had: let it ask ahead again. */
 	if (amount > r->need)
 		atomic_store(&key_words(k)->ahead, 0);
+	if (r->nowait)
+		k->deposited_usec = manager_now();
 	/* The drainer may be at a word of this key, and one intent a row is all there may be: then
 	 * it is granted by the answer, as to one who waits. */
 	if (r->nowait && row_is_settled(k)) {
