@@ -259,7 +259,7 @@ static void test_remove_busy(void **state)
 {
 	struct pool_tree *t = tree_of(state);
 	struct pool *child = make(t, "/a/b"), *a = child->parent;
-	struct pool_member m;
+	struct pool_member m = {0};
 
 	assert_int_equal(pool_remove(a), -EBUSY);
 	assert_int_equal(pool_remove(child), 0);
@@ -617,7 +617,7 @@ static void test_members(void **state)
 {
 	struct pool_tree *t = tree_of(state);
 	struct pool *b = make(t, "/a/b"), *a = b->parent;
-	struct pool_member one, two, three;
+	struct pool_member one = {0}, two = {0}, three = {0};
 
 	make(t, "/a/other");
 	assert_changes(t, ",a,b,other,");

@@ -602,7 +602,7 @@ static void test_set_aside_is_bounded(void **state)
 	struct wire_transfer move = {.from = 2, .to = 1, .bytes = 5000};
 	struct wire_ahead ahead = {.attachment = 1};
 	struct raw r;
-	int queue;
+	int queue = -1;
 
 	(void)state;
 	raw_open(&r, &h);

@@ -541,7 +541,7 @@ static void test_moving(void **state _unused_)
 static void test_gives_up(void **state _unused_)
 {
 	const unsigned ever = 1000;
-	struct stock_carry carry[2];
+	struct stock_carry carry[2] = {0};
 	struct stock_page *before;
 	uint32_t cpu = 12345;
 
