@@ -16,6 +16,7 @@
 #include "collect.h"
 #include "key.h"
 #include "log.h"
+#include "loglimit.h"
 #include "packet.h"
 #include "queue.h"
 #include "removal.h"
@@ -58,6 +59,8 @@ void attachment_count_overdraft(struct attachment *a, uint64_t bytes)
 	if (s->overdraft_logged)
 		return;
 	s->overdraft_logged = true;
+	if (!loglimit_allows(s->uid))
+		return;
 	log_warning("pid %d (%s) gave %" PRIu64 " bytes back to %s that it had never been granted; "
 		    "they were dropped, and are counted as overdraft",
 		(int)s->pid, s->name, bytes, pool_path_into(a->pool, path, sizeof(path)));

@@ -10,6 +10,7 @@
 #include "attachment.h"
 #include "core/value.h"
 #include "log.h"
+#include "loglimit.h"
 #include "packet.h"
 
 struct wanted {
@@ -99,9 +100,11 @@ static int check_all(const struct session *by, const struct wanted *w)
 
 static void end(struct session *s, const struct session *by)
 {
-	log_info("session %" PRIu64 " of pid %d (%s), uid %u, is evicted by pid %d (%s), uid %u",
-		s->number, (int)s->pid, s->name, (unsigned)s->uid, (int)by->pid, by->name,
-		(unsigned)by->uid);
+	if (loglimit_allows(by->uid))
+		log_info("session %" PRIu64
+			 " of pid %d (%s), uid %u, is evicted by pid %d (%s), uid %u",
+			s->number, (int)s->pid, s->name, (unsigned)s->uid, (int)by->pid, by->name,
+			(unsigned)by->uid);
 	session_end(s, "it was evicted");
 }
 

@@ -23,6 +23,7 @@
 #include "giveback.h"
 #include "kernel.h"
 #include "log.h"
+#include "loglimit.h"
 #include "owner.h"
 #include "queue.h"
 #include "reclaim.h"
@@ -192,6 +193,7 @@ static int build(struct manager *m, int *listen_fd)
 	m->tree->on_event = on_event;
 	m->tree->userdata = m;
 	init_rstats(m);
+	loglimit_open(m->loop);
 	r = users_new(&m->users);
 	if (r < 0)
 		return fail(m, "the accounts of users", r);
@@ -275,6 +277,7 @@ void manager_stop(struct manager *m)
 	m->server = server_free(m->server);
 	while ((s = TAILQ_FIRST(&m->sessions)))
 		session_end(s, "tallyd stops");
+	loglimit_close();
 	m->decay = decay_free(m->decay);
 	m->givebacks = givebacks_free(m->givebacks);
 	m->reclaims = reclaims_free(m->reclaims);

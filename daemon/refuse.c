@@ -10,6 +10,7 @@
 #include "core/value.h"
 #include "flush.h"
 #include "log.h"
+#include "loglimit.h"
 #include "request.h"
 
 #define LOG_USEC UINT64_C(60000000) /* of one pool */
@@ -109,7 +110,8 @@ static void log_refusal(const struct request *r, struct itemlimit_place place,
 	struct pool *p = place.pool;
 	uint64_t now = manager_now();
 
-	if (p->refusal_logged_usec != 0 && now - p->refusal_logged_usec < LOG_USEC) {
+	if ((p->refusal_logged_usec != 0 && now - p->refusal_logged_usec < LOG_USEC) ||
+		!loglimit_allows(r->key->attachment->session->uid)) {
 		p->refusals_unlogged++;
 		return;
 	}

@@ -20,6 +20,7 @@
 #include "collect.h"
 #include "key.h"
 #include "log.h"
+#include "loglimit.h"
 #include "packet.h"
 #include "queue.h"
 #include "request.h"
@@ -174,7 +175,9 @@ void session_hang_up(struct session *s, const char *why)
 
 void session_break(struct session *s)
 {
-	log_warning("pid %d (%s) broke the protocol; its session is ended", (int)s->pid, s->name);
+	if (loglimit_allows(s->uid))
+		log_warning("pid %d (%s) broke the protocol; its session is ended", (int)s->pid,
+			s->name);
 	session_end(s, "it broke the protocol");
 }
 

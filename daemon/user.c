@@ -10,6 +10,7 @@
 #include "conf/conf.h"
 #include "core/util.h"
 #include "log.h"
+#include "loglimit.h"
 #include "manager.h"
 
 #define LOG_USEC UINT64_C(60000000)
@@ -122,6 +123,8 @@ static void log_over(struct user *u, enum user_resource what)
 	if (u->logged_usec[what] != 0 && now - u->logged_usec[what] < LOG_USEC)
 		return;
 	u->logged_usec[what] = now;
+	if (!loglimit_allows(u->uid))
+		return;
 	log_warning("uid %u has %" PRIu64 " %s and gets no more: %s is %" PRIu64, (unsigned)u->uid,
 		u->has[what], names[what].things, names[what].key, u->users->limits[what]);
 }
