@@ -13,11 +13,11 @@
  * takes it a moment. A drain that comes just then finds nothing, and what fits would be refused. So
  * it is tried again a few times, but not for a client that has stopped.
  */
-#define FLIGHT_USEC 20000
+#define FLIGHT_USEC 100000
 /* Who was told to try again has so long to do it, unless the room is needed for a charge. */
 #define DEPOSIT_USEC UINT64_C(1000000)
 #define PAUSE_MS 1
-#define MOST_PAUSES 20
+#define MOST_PAUSES 100
 
 struct drain_wait {
 	TAILQ_ENTRY(drain_wait) entry;

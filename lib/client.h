@@ -42,7 +42,7 @@ struct tally {
 	struct link link;
 	struct embedded *embedded; /* NULL: there is a daemon */
 	_Atomic bool delivers;     /* `deliverer` holds the lock, and has a message handled */
-	pthread_t deliverer;
+	_Atomic pthread_t deliverer;
 	int event_fd;
 	pid_t mapped_by; /* the process in which the segment is mapped */
 	struct segment segment;

@@ -54,7 +54,8 @@ static void on_answer(void *userdata, const void *message, size_t n, int *fds)
 	struct tally *t = userdata;
 	const struct link_owner *o = &t->link.owner;
 	bool lock = needs_lock(message) &&
-		!(atomic_load(&t->delivers) && pthread_equal(t->deliverer, pthread_self()));
+		!(atomic_load(&t->delivers) &&
+			pthread_equal(atomic_load(&t->deliverer), pthread_self()));
 
 	if (lock)
 		o->lock(o->userdata, true);
@@ -93,7 +94,7 @@ static int deliver(void *userdata, const void *message, size_t n, bool wait)
 		return embedded_handle(t->embedded, message, n, wait);
 	if (!o->lock(o->userdata, false))
 		return -EAGAIN;
-	t->deliverer = pthread_self();
+	atomic_store(&t->deliverer, pthread_self());
 	atomic_store(&t->delivers, true);
 	r = embedded_handle(t->embedded, message, n, false);
 	atomic_store(&t->delivers, false);
@@ -109,7 +110,7 @@ int delivery_send_locked(struct tally *t, const void *message, size_t n)
 		return link_send_nowait(&t->link, message, n);
 	if (atomic_load(&t->link.lost))
 		return -ENOTCONN;
-	t->deliverer = pthread_self();
+	atomic_store(&t->deliverer, pthread_self());
 	atomic_store(&t->delivers, true);
 	r = embedded_handle(t->embedded, message, n, false);
 	atomic_store(&t->delivers, false);
