@@ -19,7 +19,7 @@
 /* A line of pool.refusals, cut into its values; "" where there is none. Holders stay encoded. */
 struct record {
 	const char *time_usec, *pid, *wanted, *limit, *held, *idle, *waited_usec, *drained, *asked,
-		*reclaimed, *at, *file, *name, *pool, *holders;
+		*reclaimed, *ahead, *at, *file, *name, *pool, *holders;
 };
 
 static const struct {
@@ -40,6 +40,7 @@ static const struct {
 	FIELD(drained),
 	FIELD(asked),
 	FIELD(reclaimed),
+	FIELD(ahead),
 	FIELD(at),
 	FIELD(file),
 	FIELD(name),
@@ -104,6 +105,8 @@ static void print_limit(const struct record *r)
 	else
 		printf("  one attachment holds at most 8T: held %s, idle %s in %s\n",
 			BYTES(r->held), BYTES(r->idle), r->at);
+	if (number(r->ahead) > 0)
+		printf("  others ahead in line wait for %s\n", BYTES(r->ahead));
 }
 
 static void print_tried(const struct record *r)

@@ -24,6 +24,7 @@ struct queue {
 	struct reclaim_wait *reclaim;
 	uint64_t next_reclaim_usec; /* not before */
 	TAILQ_HEAD(, request) requests;
+	uint64_t bytes;             /* that they need */
 	const struct request *head; /* only compared */
 	uint64_t head_since_usec;
 };
@@ -137,6 +138,7 @@ static int insert(struct request *r, struct itemlimit_place at, bool first)
 		TAILQ_INSERT_HEAD(&q->requests, r, entry);
 	else
 		TAILQ_INSERT_TAIL(&q->requests, r, entry);
+	q->bytes += r->need;
 	note_head(q);
 	return 0;
 }
@@ -159,6 +161,7 @@ void queue_leave(struct request *r)
 		return;
 	r->queue = NULL;
 	TAILQ_REMOVE(&q->requests, r, entry);
+	q->bytes -= r->need;
 	if (TAILQ_EMPTY(&q->requests))
 		free_queue(q);
 	else
@@ -192,6 +195,15 @@ static bool is_blocked(const struct request *r, struct itemlimit_place at)
 	max = atomic_load(&c->max);
 	usage = counter_read(c);
 	return usage > max || r->need > max - usage;
+}
+
+uint64_t queue_ahead(const struct request *r, struct itemlimit_place at)
+{
+	const struct queue *q = find(at);
+
+	if (!q || is_blocked(r, at))
+		return 0;
+	return r->queue == q ? q->bytes - r->need : q->bytes;
 }
 
 /* The first of the request's places, up to `last`, at which it does not fit; pool NULL: none. */

@@ -26,6 +26,10 @@ bool queue_is_at(struct itemlimit_place at);
  * waited for. */
 bool queue_lets_pass(struct itemlimit_place at, uint64_t need);
 
+/* What others in line there wait for, if it is that alone for which the request cannot have what it
+ * needs; 0: there is less room than that. */
+uint64_t queue_ahead(const struct request *r, struct itemlimit_place at);
+
 /* The first place, from `at` on (itemlimit_next()), at which requests wait; pool NULL: none. */
 struct itemlimit_place queue_above(struct itemlimit_place at, uint32_t item);
 

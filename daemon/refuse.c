@@ -11,9 +11,11 @@
 #include "flush.h"
 #include "log.h"
 #include "loglimit.h"
+#include "queue.h"
 #include "request.h"
 
 #define LOG_USEC UINT64_C(60000000) /* of one pool */
+#define AHEAD_TEXT_MAX 64
 
 static uint64_t real_time(void)
 {
@@ -85,7 +87,11 @@ static void log_limit(const struct request *r, struct itemlimit_place place,
 	_cleanup_(freep) char *most = tell_holders(holders, n);
 	const struct session *s = r->key->attachment->session;
 	char at[PATH_MAX_BYTES + 1], of[PATH_MAX_BYTES + 1], max[VALUE_TEXT_MAX];
-	char file[REFUSAL_FILE_MAX];
+	char file[REFUSAL_FILE_MAX], ahead[AHEAD_TEXT_MAX] = "";
+
+	if (f->ahead > 0)
+		snprintf(ahead, sizeof(ahead), ", and %" PRIu64 " bytes are waited for by others",
+			f->ahead);
 
 	pool_path_into(place.pool, at, sizeof(at));
 	pool_path_into(r->key->attachment->pool, of, sizeof(of));
@@ -96,10 +102,10 @@ static void log_limit(const struct request *r, struct itemlimit_place place,
 	else
 		log_warning("%s: refused %" PRIu64
 			    " bytes to pid %d (%s) in %s: %s of %s is %s, held %" PRIu64
-			    ", idle %" PRIu64 "; drained %" PRIu64
+			    ", idle %" PRIu64 "%s; drained %" PRIu64
 			    ", clients were asked for %" PRIu64 " and gave back %" PRIu64 "%s",
 			at, r->need, (int)s->pid, s->name, of, refusal_file(place, f->limit, file),
-			at, value_format_limit(f->limit, max), f->held, f->idle, f->drained,
+			at, value_format_limit(f->limit, max), f->held, f->idle, ahead, f->drained,
 			f->asked, f->reclaimed, most ? most : "");
 }
 
@@ -149,7 +155,8 @@ uint64_t refuse_record(const struct request *r, struct itemlimit_place at)
 		.waited_usec = manager_now() - r->since_usec,
 		.drained = r->drained_bytes,
 		.asked = r->asked_bytes,
-		.reclaimed = r->reclaimed_bytes};
+		.reclaimed = r->reclaimed_bytes,
+		.ahead = queue_ahead(r, at)};
 	ssize_t n = look(a->session->manager, at, holders);
 
 	find_figures(at, &f.held, &f.idle);

@@ -229,6 +229,22 @@ static void grant(struct grant_request *r, uint64_t amount)
 		finish(r, 0, credit_deposit(r->key, amount) ? 0 : -EAGAIN, 0, 0);
 }
 
+/* As the daemon's queue_ahead(). */
+static uint64_t bytes_ahead(const struct grant_request *r, struct itemlimit_place at)
+{
+	const struct counter *c = itemlimit_counter(at);
+	uint64_t max = c ? atomic_load(&c->max) : 0, usage = c ? counter_read(c) : 0, bytes = 0;
+	const struct grant_request *other;
+
+	if (usage > max || r->need > max - usage)
+		return 0;
+	for (other = head_of(at.pool); other; other = TAILQ_NEXT(other, entry))
+		if (other != r && other->at == at.pool &&
+			(at.item == 0 || other->key->item == at.item))
+			bytes += other->need;
+	return bytes;
+}
+
 /* By the limit at which it failed last. */
 static void refuse(struct grant_request *r, int status)
 {
@@ -237,7 +253,8 @@ static void refuse(struct grant_request *r, int status)
 		.since_usec = r->since_usec,
 		.drained = r->tried.drained,
 		.asked = r->tried.asked,
-		.reclaimed = r->tried.reclaimed};
+		.reclaimed = r->tried.reclaimed,
+		.ahead = bytes_ahead(r, r->failed)};
 
 	pool_count_event(r->failed.pool, POOL_OOM);
 	finish(r, 0, status, 0, record_refusal(&record, r->failed));

@@ -39,7 +39,7 @@ static uint64_t find_idle(struct embedded *e, struct itemlimit_place at)
 	uint64_t idle = 0;
 
 	rstat_scan(&e->rstat);
-	for (struct pool *p = at.pool; p; p = pool_next_preorder(p, at.pool))
+	for (struct pool *p = at.pool; p; p = pool_next_counted(p, at.pool))
 		TAILQ_FOREACH (m, &p->members, entry)
 			TAILQ_FOREACH (k, &attachment_of(m)->keys, entry)
 				if (at.item == 0 || k->item == at.item)
@@ -62,7 +62,8 @@ uint64_t record_refusal(const struct record_request *r, struct itemlimit_place a
 		.waited_usec = now - r->since_usec,
 		.drained = r->drained,
 		.asked = r->asked,
-		.reclaimed = r->reclaimed};
+		.reclaimed = r->reclaimed,
+		.ahead = r->ahead};
 	bool look = refusal_is_look_due(at.pool, now);
 	size_t n = 0;
 

@@ -14,6 +14,7 @@ struct record_request {
 	const struct engine_key *key;
 	uint64_t wanted, since_usec;
 	uint64_t drained, asked, reclaimed;
+	uint64_t ahead; /* what others in line wait for, if it would fit but for them */
 };
 
 /* Keeps a record of what `at` refuses. Returns its number; 0: there is none. */

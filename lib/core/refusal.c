@@ -379,7 +379,9 @@ size_t refusal_find_holders(struct itemlimit_place at, bool looked, refusal_hold
 	TAILQ_FOREACH (child, &at.pool->children, sibling) {
 		struct refusal_holder h = {.bytes = held_by(child, at.item, looked), .pool = child};
 
-		n = insert(ret, n, &h);
+		/* What a standalone one holds is not held here. */
+		if (pool_above(child))
+			n = insert(ret, n, &h);
 	}
 	TAILQ_FOREACH (m, &at.pool->members, entry) {
 		struct refusal_holder h = {0};
@@ -424,6 +426,7 @@ static void add_line(struct text *t, const struct refusals *r, const struct refu
 	add_figure(t, " drained=", f->drained);
 	add_figure(t, " asked=", f->asked);
 	add_figure(t, " reclaimed=", f->reclaimed);
+	add_figure(t, " ahead=", f->ahead);
 	text_add(t, " ");
 	each_piece(r, record, 0, add_piece, t);
 	text_add(t, "\n");

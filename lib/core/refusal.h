@@ -48,6 +48,8 @@ struct refusal_facts {
 	uint64_t limit; /* COUNTER_MAX: what one attachment may hold at most */
 	uint64_t held, idle, wanted, waited_usec;
 	uint64_t drained, asked, reclaimed; /* what was tried for it */
+	/* It would fit, but for others ahead in line who wait for so much; 0: it would not. */
+	uint64_t ahead;
 };
 
 /* Room for so many bytes of records. -ENOMEM. */
