@@ -422,7 +422,7 @@ static void test_numa_stat(void **state)
 static void test_cgroup_events(void **state)
 {
 	struct fixture *f = *state;
-	struct pool_member one, two;
+	struct pool_member one = {0}, two = {0};
 
 	assert_text(f->a, "cgroup.events", "populated 0\nfrozen 0\n");
 	pool_add_member(f->b, &one);
