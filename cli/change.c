@@ -167,11 +167,6 @@ int change_reclaim(struct invocation *inv)
 	if (r)
 		return r;
 	r = tally_set(inv->tally, path, "memory.reclaim", bytes);
-	if (r == -EAGAIN)
-		return error_line(STATUS_ERROR,
-			"%s: fewer than %s bytes came back; what clients hold may be protected by "
-			"memory.min, or they give nothing back, see 'tallyctl clients %s'",
-			path, bytes, path);
 	return r < 0 ? error_set(inv, path, "memory.reclaim", bytes, r) : STATUS_DONE;
 }
 

@@ -14,6 +14,7 @@
 
 #include "denied.h"
 #include "errors.h"
+#include "full.h"
 #include "owner.h"
 #include "text.h"
 
@@ -112,10 +113,33 @@ int error_open(const char *address, int error)
 	}
 }
 
+/* Whether the connection alone is gone, and tallyd is there. */
+static bool is_answering(const struct invocation *inv)
+{
+	struct tally_options o = {.address = inv->address, .connect_timeout_usec = 1000000};
+	struct tally *t = NULL;
+	int r = tally_open_with(&o, sizeof(o), &t);
+
+	tally_close(t);
+	return r == 0;
+}
+
+int error_output(int error)
+{
+	return error_line(STATUS_ERROR,
+		"cannot write the output: %s; see where it is redirected to", strerror(-error));
+}
+
 int error_plain(const struct invocation *inv, const char *subject, int error)
 {
 	switch (-error) {
 	case ENOTCONN:
+		if (is_answering(inv))
+			return error_line(STATUS_ERROR,
+				"%s: tallyd at %s has ended this session, as 'tallyctl evict' "
+				"does, or "
+				"was started again; try again",
+				subject, inv->address);
 		return error_line(STATUS_ERROR,
 			"%s: tallyd at %s went away; start it with 'tallyd' and try again", subject,
 			inv->address);
@@ -233,6 +257,12 @@ static bool has_suffix(const char *text, const char *suffix)
 	return n >= m && !strcmp(text + n - m, suffix);
 }
 
+static bool is_limit(const char *file)
+{
+	return has_suffix(file, ".max") || !strcmp(file, "memory.high") ||
+		!strcmp(file, "memory.low") || !strcmp(file, "memory.min");
+}
+
 /* The form that the values of a file have, to be said after "give". */
 static const char *accepted_form(const char *file)
 {
@@ -241,9 +271,12 @@ static const char *accepted_form(const char *file)
 	if (!strcmp(file, "pool.owner"))
 		return "USER:GROUP, each a name or a number";
 	if (!strcmp(file, "pool.mode"))
-		return "octal permission bits, such as 0750";
-	if (has_suffix(file, ".max") || !strcmp(file, "memory.high") ||
-		!strcmp(file, "memory.low") || !strcmp(file, "memory.min"))
+		return "octal permission bits up to 0777, such as 0750";
+	if (!strcmp(file, "pool.evict"))
+		return "pid=N or session=N";
+	if (!strcmp(file, "memory.reclaim"))
+		return "bytes with an optional K, M, G, T, P or E, such as 512M";
+	if (is_limit(file))
 		return "bytes with an optional K, M, G, T, P or E, such as 512M, or 'max'";
 	return "what tallyctl(1) says of this file";
 }
@@ -264,6 +297,30 @@ static char *pool_of_reset(const char *path, const char *file, const char *value
 	while (n && strchr(blanks, value[n - 1]))
 		n--;
 	return strndup(value, n);
+}
+
+/* Of writing to a file that does something. */
+static int error_of_act(const struct invocation *inv, const char *path, const char *file,
+	const char *value, int error)
+{
+	bool evicts = !strcmp(file, "pool.evict");
+
+	if (error == -EAGAIN && !strcmp(file, "memory.reclaim"))
+		return error_line(STATUS_ERROR,
+			"%s: fewer than %s bytes came back; what clients hold may be protected by "
+			"memory.min, or they give nothing back, see 'tallyctl clients %s'",
+			path, ERROR_CUT(value), path);
+	if (error == -ESRCH && evicts)
+		return error_line(STATUS_ERROR,
+			"%s: '%s' names no client of this pool or of one below it; 'tallyctl "
+			"clients %s' shows those that there are",
+			path, ERROR_CUT(value), path);
+	if (error == -ENOTUNIQ && evicts)
+		return error_line(STATUS_ERROR,
+			"%s: '%s' is the number of a process and of a session; write pid=%s or "
+			"session=%s",
+			path, ERROR_CUT(value), ERROR_CUT(value), ERROR_CUT(value));
+	return error_get(inv, path, file, error);
 }
 
 int error_set(const struct invocation *inv, const char *path, const char *file, const char *value,
@@ -289,12 +346,15 @@ int error_set(const struct invocation *inv, const char *path, const char *file, 
 		return error_line(STATUS_ERROR, "%s: the value '%s' of %s is too long; give %s",
 			path, ERROR_CUT(value), file, accepted_form(file));
 	case ERANGE:
+		if (!is_limit(file))
+			return error_line(STATUS_ERROR, "%s: '%s' is too large for %s; give %s",
+				path, ERROR_CUT(value), file, accepted_form(file));
 		return error_line(STATUS_ERROR,
 			"%s: '%s' is too large for %s; give less than 16E, or "
 			"'max' for no limit",
 			path, ERROR_CUT(value), file);
 	default:
-		return error_get(inv, path, file, error);
+		return error_of_act(inv, path, file, value, error);
 	}
 }
 
@@ -312,6 +372,26 @@ int error_attach(const struct invocation *inv, const char *path, int error)
 	default:
 		return error_get(inv, path, NULL, error);
 	}
+}
+
+int error_watch(const struct invocation *inv, const char *path, int error)
+{
+	if (error == -EDQUOT)
+		return error_line(STATUS_ERROR,
+			"%s: %s has as many watches and waiting requests as one user may have; end "
+			"some, or ask root to raise max_queued_per_uid in tallyd.conf",
+			path, owner_name_own((char[OWNER_TEXT_MAX]){0}));
+	return error_get(inv, path, NULL, error);
+}
+
+int error_charge(const struct invocation *inv, const char *path, int error)
+{
+	if (error == -ENODEV)
+		return error_line(STATUS_ERROR,
+			"%s: the pool was removed meanwhile; create it with 'tallyctl create %s' "
+			"and try again",
+			path, path);
+	return error == -EDQUOT ? error_watch(inv, path, error) : error_plain(inv, path, error);
 }
 
 int error_create(const struct invocation *inv, const char *path, int error)
@@ -341,10 +421,7 @@ int error_create(const struct invocation *inv, const char *path, int error)
 			"'tallyctl create %s'",
 			path, parent, parent);
 	case EAGAIN:
-		return error_line(STATUS_ERROR,
-			"%s: the tree has as many pools or levels as it may have; remove some "
-			"first",
-			path);
+		return full_tree(inv, path);
 	default:
 		return error_get(inv, path, NULL, error);
 	}
@@ -360,19 +437,38 @@ static size_t count_entries(const struct invocation *inv, const char *path, cons
 	return text_count_lines(text);
 }
 
+/* Nobody can take over what is charged there: --force does not help. */
+static bool is_standalone(const struct invocation *inv, const char *path)
+{
+	_cleanup_(freep) char *text = NULL;
+
+	return tally_get(inv->tally, path, "pool.standalone", TALLY_CACHED, &text) == 0 &&
+		*text == '1';
+}
+
 static int error_busy(const struct invocation *inv, const char *path)
 {
 	size_t children = count_entries(inv, path, "pool.children");
 	size_t processes = count_entries(inv, path, "cgroup.procs");
+	bool standalone = is_standalone(inv, path);
 	const char *mend;
 
+	if (!children && standalone)
+		return error_line(STATUS_ERROR,
+			"%s: the standalone pool is in use by %zu attached %s, and what is charged "
+			"to it cannot go to a parent; end its clients, see 'tallyctl clients %s', "
+			"and try again",
+			path, processes, processes == 1 ? "process" : "processes", path);
 	if (!children && !processes)
 		return error_line(STATUS_ERROR,
 			"%s: the pool is in use: bytes are still charged to it; try again when "
-			"'tallyctl get %s memory.current' shows 0 (a pool that is not standalone "
-			"can be removed with --force)",
+			"'tallyctl get %s memory.current' shows 0, or use --force",
 			path, path);
-	if (children && processes)
+	if (children && inv->force)
+		mend = "remove the children too with --recursive";
+	else if (children && processes && standalone)
+		mend = "end the processes, and remove the children too with --recursive";
+	else if (children && processes)
 		mend = "end the processes, or use --force, and remove the children too with "
 		       "--recursive";
 	else

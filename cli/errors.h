@@ -24,6 +24,10 @@ int error_open(const char *address, int error);
 /* Of tally_get() (file NULL: of looking at the pool). */
 int error_get(const struct invocation *inv, const char *path, const char *file, int error);
 int error_attach(const struct invocation *inv, const char *path, int error);
+int error_watch(const struct invocation *inv, const char *path, int error);
+
+/* Of a charge that no limit refused. */
+int error_charge(const struct invocation *inv, const char *path, int error);
 
 /* Of tally_set(). */
 int error_set(const struct invocation *inv, const char *path, const char *file, const char *value,
@@ -34,6 +38,9 @@ int error_remove(const struct invocation *inv, const char *path, int error);
 
 /* Of finding the pool whose values are to be dropped. */
 int error_reset(const struct invocation *inv, const char *path, int error);
+
+/* Of writing to stdout. */
+int error_output(int error);
 
 /* Of what has neither pool nor file; `subject` says what it was about. */
 int error_plain(const struct invocation *inv, const char *subject, int error);

@@ -19,7 +19,7 @@
 
 struct follow {
 	bool json, removed;
-	int error;
+	int error, output_error;
 };
 
 static volatile sig_atomic_t stopped;
@@ -54,8 +54,8 @@ static int print_json(const char *path, const char *name, uint64_t count)
 
 	if (!line)
 		return -ENOMEM;
-	if (json_dumpf(line, stdout, JSON_COMPACT) < 0)
-		return -EIO;
+	/* Whether it gets out shows when it is flushed. */
+	json_dumpf(line, stdout, JSON_COMPACT);
 	putchar('\n');
 	return 0;
 }
@@ -87,9 +87,8 @@ static int follow_once(struct invocation *inv, struct follow *f, const sigset_t 
 		return r;
 	if (f->error < 0)
 		return f->error;
-	if (fflush(stdout) != 0)
-		return -errno;
-	return f->removed || stopped;
+	f->output_error = output_flush();
+	return f->removed || stopped || f->output_error < 0;
 }
 
 int events_command(struct invocation *inv)
@@ -111,12 +110,11 @@ int events_command(struct invocation *inv)
 	sigaction(SIGTERM, &stop, NULL);
 	r = tally_watch(inv->tally, path, on_event, &follow, &w);
 	if (r < 0)
-		return error_get(inv, path, NULL, r);
+		return error_watch(inv, path, r);
 	while ((r = follow_once(inv, &follow, &before)) == 0)
 		;
 	tally_unwatch(w);
-	if (r == -ENOTCONN)
-		return error_line(
-			STATUS_ERROR, "events: tallyd is gone; start it and run this again");
-	return r < 0 ? error_plain(inv, inv->command, r) : STATUS_DONE;
+	if (r < 0)
+		return error_plain(inv, inv->command, r);
+	return follow.output_error < 0 ? error_output(follow.output_error) : STATUS_DONE;
 }

@@ -17,6 +17,7 @@
 
 #include "command.h"
 #include "errors.h"
+#include "output.h"
 #include "text.h"
 
 #define DEFAULT_ADDRESS "unix:/run/tallyd/tallyd.sock"
@@ -360,12 +361,9 @@ static int reserve_standard_streams(void)
 /* Writes out what is left of the output; tells if any of it was lost. */
 static int finish_output(void)
 {
-	int error = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
+	int error = output_flush();
 
-	if (!error)
-		return STATUS_DONE;
-	return error_line(STATUS_ERROR,
-		"cannot write the output: %s; see where it is redirected to", strerror(error));
+	return error < 0 ? error_output(error) : STATUS_DONE;
 }
 
 int main(int argc, char **argv)

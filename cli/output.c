@@ -187,6 +187,13 @@ json_t *output_json_file(const char *file, const char *text)
 	return json_of_value(copy);
 }
 
+int output_flush(void)
+{
+	if (fflush(stdout) != 0)
+		return -errno;
+	return ferror(stdout) ? -EIO : 0;
+}
+
 int output_json_print(const json_t *json)
 {
 	_cleanup_(freep) char *text = json_dumps(json, JSON_INDENT(2));

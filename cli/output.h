@@ -26,6 +26,9 @@ json_t *output_json_limit(uint64_t value);
  * lines, an object for `key value` lines, an array of objects for `key=value` lines. */
 json_t *output_json_file(const char *file, const char *text);
 
+/* Writes out what was printed; an errno if any of it was lost. */
+int output_flush(void);
+
 /* Prints one JSON text and a newline to stdout. 0, or -ENOMEM; failed writes are seen in main(). */
 int output_json_print(const json_t *json);
 

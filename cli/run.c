@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +17,10 @@
 #include "claim.h"
 #include "command.h"
 #include "errors.h"
-#include "output.h"
+#include "full.h"
 #include "text.h"
 
 #define NAME_MAX_BYTES 63 /* of a session's name, see tally.h */
-#define ITEM_FILE_MAX 64  /* stat.ITEM.max, the name of an item that there is */
 
 enum {
 	STATUS_NOT_EXECUTABLE = 126, /* as shells have it */
@@ -118,77 +116,6 @@ static int open_as(struct invocation *inv, const char *command)
 	return command_open(inv, *name ? name : NULL);
 }
 
-/* A limit, and what counts under it. How much of an item lies idle no file tells. */
-struct limit {
-	char file[ITEM_FILE_MAX];
-	uint64_t max, held, idle;
-	bool has_idle;
-};
-
-/* Whether the limit that this file of the pool is leaves no room for that many bytes; `key` is its
- * line of memory.stat. */
-static bool is_limiting(const struct invocation *inv, const char *path, const char *stat,
-	const char *key, uint64_t bytes, struct limit *l)
-{
-	_cleanup_(freep) char *max = NULL;
-
-	if (tally_get(inv->tally, path, l->file, TALLY_CACHED, &max) < 0 ||
-		text_find_number(stat, key, &l->held) < 0 || text_parse_limit(max, &l->max) < 0)
-		return false;
-	return l->held >= l->max || bytes > l->max - l->held;
-}
-
-static bool find_limiting(
-	const struct invocation *inv, const char *path, uint64_t bytes, struct limit *ret)
-{
-	_cleanup_(freep) char *stat = NULL;
-
-	if (tally_get(inv->tally, path, "memory.stat", 0, &stat) < 0)
-		return false;
-	ret->has_idle = false;
-	if (inv->item) {
-		snprintf(ret->file, sizeof(ret->file), "stat.%s.max", inv->item);
-		if (is_limiting(inv, path, stat, inv->item, bytes, ret))
-			return true;
-	}
-	snprintf(ret->file, sizeof(ret->file), "memory.max");
-	ret->has_idle = text_find_number(stat, "stock", &ret->idle) == 0;
-	return is_limiting(inv, path, stat, "held", bytes, ret);
-}
-
-/* Which limit it was is asked for afterwards, so it may have got room again; then none is named. */
-static int tell_refusal(const struct invocation *inv, const struct request *q, size_t refused)
-{
-	const struct claim *c = &q->claims[refused];
-	const char *typed = bytes_text(inv, refused);
-	_cleanup_(freep) char *path = strdup(c->path);
-	struct limit l;
-
-	while (path && !find_limiting(inv, path, c->bytes, &l)) {
-		char *parent = strcmp(path, "/") ? text_parent_path(path) : NULL;
-
-		free(path);
-		path = parent;
-	}
-	if (path) {
-		char held_text[OUTPUT_TEXT_MAX], idle_text[OUTPUT_TEXT_MAX],
-			max_text[OUTPUT_TEXT_MAX];
-
-		error_line(0,
-			"%s: %s does not fit: %s of %s is %s, held %s%s%s; "
-			"end a client ('tallyctl clients %s') or raise %s",
-			c->path, ERROR_CUT(typed), l.file, path, output_limit(l.max, max_text),
-			output_bytes(l.held, held_text), l.has_idle ? ", idle " : "",
-			l.has_idle ? output_bytes(l.idle, idle_text) : "", path, l.file);
-	} else {
-		error_line(0,
-			"%s: %s does not fit under a limit of the pool or of one above it; "
-			"try again, or see 'tallyctl tree'",
-			c->path, ERROR_CUT(typed));
-	}
-	return (int)q->refused_status;
-}
-
 static uint64_t deadline_of(const struct request *q)
 {
 	struct timespec t;
@@ -225,13 +152,15 @@ static int charge(const struct invocation *inv, struct request *q)
 			return error_plain(inv, inv->item, r);
 	}
 	r = claim_all(q->claims, q->n, item, deadline_of(q), &failed);
-	if (r == -ENOMEM || (r == -ETIMEDOUT && q->waits))
-		return tell_refusal(inv, q, failed);
+	if (r == -ENOMEM || (r == -ETIMEDOUT && q->waits)) {
+		full_limit(inv, q->claims[failed].path, bytes_text(inv, failed));
+		return (int)q->refused_status;
+	}
 	if (r == -EINVAL && inv->item)
 		return error_line(STATUS_ERROR,
 			"the item '%s' counts events and cannot be charged; name a gauge",
 			inv->item);
-	return r < 0 ? error_plain(inv, q->claims[failed].path, r) : STATUS_DONE;
+	return r < 0 ? error_charge(inv, q->claims[failed].path, r) : STATUS_DONE;
 }
 
 static int become(const struct invocation *inv, char **command)

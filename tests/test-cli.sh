@@ -177,6 +177,16 @@ end_holder() {
 	wait "$1" 2>/dev/null
 }
 
+# has_failed PID FILE REGEX: a `run` in the background ends with 1, in one line that matches.
+has_failed() {
+	wait "$1"
+	status=$?
+	cp "$2" "$work/err"
+	: >"$work/out"
+	last=("what waited")
+	[ $status -eq 1 ] && told_one_line && grep -Eq -- "$3" "$work/err"
+}
+
 write_config() {
 	cat >"$work/tallyd.conf" <<END
 [stat buffers]
@@ -185,6 +195,9 @@ unit = bytes
 help = Buffers
 [stat hits]
 type = event
+[pool device]
+path = /device
+standalone = yes
 [pool tenants]
 path = /tenants
 memory.max = 16M
@@ -888,7 +901,7 @@ test_run() {
 	check "the parent has it" has_key /tenants buffers 65536
 	works "a limit of the item" set /tenants stat.buffers.max=96K
 	prints "it reads as it was set" 98304 get /tenants stat.buffers.max
-	fails 75 "/tenants/b: 64K does not fit: stat.buffers.max of /tenants is 96K, held 64K; end" \
+	fails 75 "/tenants/b: 64K does not fit: stat.buffers.max of /tenants is 96K, held 64K, idle 0; end" \
 		"over the limit of the item" run --item buffers /tenants/b 64K -- true
 	works "without the item there is room" run /tenants/b 64K -- true
 	fails 1 "'x' is no value of stat.buffers.max" "a bad limit of an item" \
@@ -935,6 +948,72 @@ test_run() {
 	works "then its pool can be removed" remove /tenants/b
 }
 
+# What a limit says that was met by what was taken before, and by others in line.
+test_run_names_the_limit() {
+	local waiter
+
+	works "a pool for two" create /tenants/k memory.max=4M
+	works "one of the two" create /tenants/k/a
+	fails 75 "^tallyctl: /tenants/k: 3M does not fit: memory.max of /tenants/k is 4M, held 2M, idle 0" \
+		"two that do not fit together" run /tenants/k/a 2M /tenants/k 3M -- true
+	hold /tenants/k 3M
+	check "a holder" soon has /tenants/k memory.current 3145728
+	"$TALLYCTL" --socket "$socket" run --timeout 10min /tenants/k 2M -- true 2>"$work/wait.err" &
+	waiter=$!
+	holders+=("$waiter")
+	check "one waits in line" soon has_waiter /tenants/k
+	sleep 0.1
+	fails 75 "1M does not fit: others wait in line there: memory.max of /tenants/k is 4M, held 3M" \
+		"others stand in line" run /tenants/k 1M -- true
+	fails 75 "1M does not fit: others wait in line there: memory.max of /tenants/k is 4M" \
+		"until the time is over" run --timeout 100ms /tenants/k 1M -- true
+	works "its process is evicted" evict "$waiter"
+	has_failed "$waiter" "$work/wait.err" '/tenants/k: tallyd at .* has ended this session.*try again'
+	report $? "the one that waits says so"
+	"$TALLYCTL" --socket "$socket" run --timeout 10min /tenants/k 2M -- true 2>"$work/wait.err" &
+	waiter=$!
+	holders+=("$waiter")
+	check "another one waits" soon has_waiter /tenants/k
+	works "the pool is removed by force" remove --recursive --force /tenants/k
+	has_failed "$waiter" "$work/wait.err" "/tenants/k: the pool was removed meanwhile; create it with"
+	report $? "the one that waits is told that it is gone"
+	end_holder "$holder"
+	check "nothing is left of it" soon has /tenants memory.current 0
+}
+
+# Errors that are none of a path, a value or a right.
+test_refusing_files() {
+	local i
+
+	fails 1 "/tenants: fewer than 1M bytes came back" "memory.reclaim by its file" \
+		set /tenants memory.reclaim=1M
+	fails 1 "/tenants: 'pid=4194305' names no client of this pool.*clients /tenants" \
+		"pool.evict of nobody" set /tenants pool.evict=pid=4194305
+	fails 1 "'x' is no value of pool.evict; give pid=N or session=N" "pool.evict of nothing" \
+		set /tenants pool.evict=x
+	fails 1 "'07777' is .*pool.mode; give octal permission bits up to 0777" "a mode too large" \
+		set /tenants pool.mode=07777
+	works "no room below" create /tenants/full cgroup.max.descendants=1
+	works "for more than one" create /tenants/full/a
+	fails 1 "/full/b: cgroup.max.descendants of /tenants/full is 1, and there are 1; remove" \
+		"one more" create /tenants/full/b
+	works "no levels below" set /tenants/full cgroup.max.descendants=max cgroup.max.depth=1
+	fails 1 "/full/a/b: cgroup.max.depth of /tenants/full is 1; make the pool further up" \
+		"one deeper" create /tenants/full/a/b
+	ctl remove --recursive /tenants/full
+
+	hold /device 1M
+	check "a standalone pool is in use" soon has /device memory.current 1048576
+	for i in "" --force; do
+		# shellcheck disable=SC2086
+		fails 1 "/device: the standalone pool is in use by 1 attached process.*end its clients" \
+			"remove $i of it" remove $i /device
+		! grep -q -- --force "$work/err"
+		report $? "does not tell of --force"
+	done
+	end_holder "$holder"
+}
+
 # ------------------------------------------------------------------ events
 
 # follow ARGUMENT ...: `events` in the background; its pid is in $follower. It is there when its
@@ -949,6 +1028,11 @@ refuse_one() {
 	"$TALLYCTL" --socket "$socket" run /tenants/ev 2M -- true 2>/dev/null
 	sleep 0.02
 	grep -q "$1" "$work/events.out"
+}
+
+refuse_until_ended() {
+	refuse_one '^none$'
+	! kill -0 "$1" 2>/dev/null
 }
 
 # stops STATUS TEXT COMMAND ...: after the command the follower ends so.
@@ -975,6 +1059,17 @@ test_events() {
 	check "and the hit of the limit" soon grep -q '^/tenants/ev max [0-9]' "$work/events.out"
 	stops 0 "SIGTERM ends it well" kill -TERM "$follower"
 	check "without a word" test ! -s "$work/events.err"
+	if [ -w /dev/full ]; then
+		"$TALLYCTL" --socket "$socket" events /tenants/ev >/dev/full 2>"$work/full.err" &
+		follower=$!
+		holders+=("$follower")
+		check "a follower that cannot write ends" soon refuse_until_ended "$follower"
+		has_failed "$follower" "$work/full.err" 'cannot write the output: .*; see where it is'
+		report $? "and says so"
+	else
+		skip "a follower that cannot write ends" "no /dev/full"
+		skip "and says so" "no /dev/full"
+	fi
 	follow --json events
 	check "the root has it too, as JSON" soon refuse_one '^{"pool":"/","event":"oom","count":[0-9]*}$'
 	stops 0 "SIGINT ends it well" kill -INT "$follower"
@@ -1026,7 +1121,7 @@ test_stopped() {
 	wait $daemon 2>/dev/null
 	daemon=
 	stops 1 "events ends when the daemon is gone" true
-	told_one_line && grep -q 'tallyd is gone' "$work/err"
+	told_one_line && grep -q 'tallyd at .* went away; start it' "$work/err"
 	report $? "and says so in one line"
 	fails 1 "no tallyd at unix:$socket; start it" "status once the daemon is gone" status
 	fails 1 "no tallyd at" "get, too" get / memory.current
@@ -1044,6 +1139,8 @@ test_pools
 test_values
 test_vanishing
 test_run
+test_run_names_the_limit
+test_refusing_files
 test_events
 test_reload
 test_stopped
