@@ -6,6 +6,7 @@
  */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,37 +34,50 @@ static size_t label_length(const char *key)
 	return n > strlen(unit) && !strcmp(key + n - strlen(unit), unit) ? n - strlen(unit) : n;
 }
 
-/* A figure for people, by the name of its key. */
-static const char *format_figure(const char *key, const json_t *value, char buf[OUTPUT_TEXT_MAX])
+/* A number for people, by the name of its key. */
+static const char *format_number(const char *key, uint64_t v, char buf[OUTPUT_TEXT_MAX])
 {
 	static const char *const bytes[] = {"held", "idle", "overdraft"};
-	uint64_t v = (uint64_t)json_integer_value(value);
 
-	if (!json_is_integer(value))
-		return json_is_string(value) ? json_string_value(value) : "";
 	if (label_length(key) < strlen(key))
 		return output_duration(v, buf);
 	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
 		if (!strcmp(key, bytes[i]))
 			return output_bytes(v, buf);
-	snprintf(buf, OUTPUT_TEXT_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	snprintf(buf, OUTPUT_TEXT_MAX, "%" PRIu64, v);
 	return buf;
 }
 
-static int print_status(const json_t *status)
+static const char *format_figure(const char *key, const json_t *value, char buf[OUTPUT_TEXT_MAX])
+{
+	if (json_is_integer(value))
+		return format_number(key, (uint64_t)json_integer_value(value), buf);
+	/* One that JSON's integers have no room for. */
+	if (json_is_real(value)) {
+		double v = json_real_value(value);
+
+		return format_number(key, v < 0x1p64 ? (uint64_t)v : UINT64_MAX, buf);
+	}
+	return json_is_string(value) ? json_string_value(value) : "";
+}
+
+/* From the text: it has all digits of every number. */
+static int print_status(char *text)
 {
 	_cleanup_(output_table_freep) struct output_table *table = output_table_new(2, 0);
 	char buf[OUTPUT_TEXT_MAX], label[256];
-	const char *key;
-	json_t *value;
+	char *key;
 
 	if (!table)
 		return -ENOMEM;
-	json_object_foreach((json_t *)status, key, value)
-	{
+	while ((key = text_next_line(&text))) {
+		const char *value = text_split_key(key);
+		uint64_t v;
+
+		if (text_parse_number(value, &v) == 0)
+			value = format_number(key, v, buf);
 		snprintf(label, sizeof(label), "%.*s", (int)label_length(key), key);
-		if (output_table_add(table, label) < 0 ||
-			output_table_add(table, format_figure(key, value, buf)) < 0)
+		if (output_table_add(table, label) < 0 || output_table_add(table, value) < 0)
 			return -ENOMEM;
 	}
 	output_table_print(table);
@@ -81,10 +95,11 @@ int show_status(struct invocation *inv)
 	r = tally_get(inv->tally, "/", "tallyd.status", 0, &text);
 	if (r < 0)
 		return error_get(inv, "/", "tallyd.status", r);
-	json = output_json_file("tallyd.status", text);
-	if (inv->json)
+	if (inv->json) {
+		json = output_json_file("tallyd.status", text);
 		return print_json(inv, json);
-	r = json ? print_status(json) : -ENOMEM;
+	}
+	r = print_status(text);
 	return r < 0 ? error_plain(inv, inv->command, r) : STATUS_DONE;
 }
 

@@ -194,8 +194,8 @@ static void on_answer(void *userdata, struct attachment *a, uint64_t bytes)
 	struct round *r = userdata;
 
 	TAILQ_REMOVE(&r->clients, a, asked_entry);
-	if (__builtin_add_overflow(r->reclaimed, bytes, &r->reclaimed))
-		r->reclaimed = UINT64_MAX;
+	/* It is only said: more than what was asked for would make the figures anybody's. */
+	r->reclaimed += bytes < a->asked_want ? bytes : a->asked_want;
 	if (TAILQ_EMPTY(&r->clients) || r->reclaimed >= r->bytes)
 		close_round(r);
 }

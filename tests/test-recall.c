@@ -306,6 +306,14 @@ static int64_t lie(struct cache *c, uint64_t want, uint64_t token)
 	return (int64_t)want;
 }
 
+static int64_t boast(struct cache *c, uint64_t want, uint64_t token)
+{
+	(void)c;
+	(void)want;
+	(void)token;
+	return INT64_MAX;
+}
+
 static void test_refused(void **state)
 {
 	struct rig *rig = *state;
@@ -325,6 +333,31 @@ static void test_refused(void **state)
 	text = harness_get(rig->t, "/c", "pool.refusals");
 	assert_null(strstr(text, " asked=0 "));
 	assert_null(strstr(text, " reclaimed=0 "));
+	free(text);
+	tally_detach(p);
+}
+
+static uint64_t number_of(const char *text, const char *key)
+{
+	const char *found = strstr(text, key);
+
+	assert_non_null(found);
+	return strtoull(found + strlen(key), NULL, 10);
+}
+
+/* No more is counted than was asked for. */
+static void test_boasted(void **state)
+{
+	struct rig *rig = *state;
+	struct tally_pool *p;
+	char *text;
+
+	make(rig, "/c", "memory.max", "20M");
+	add(rig, "/c/a", 20 * M)->fn = boast;
+	p = harness_attach(rig->t, "/c/p");
+	assert_int_equal(tally_charge(p, 10 * M), -ENOMEM);
+	text = harness_get(rig->t, "/c", "pool.refusals");
+	assert_in_range(number_of(text, " reclaimed="), 1, number_of(text, " asked="));
 	free(text);
 	tally_detach(p);
 }
@@ -539,6 +572,7 @@ int main(void)
 		TEST(test_inside),
 		TEST(test_later),
 		TEST(test_refused),
+		TEST(test_boasted),
 		TEST(test_high),
 		TEST(test_deadline),
 		TEST(test_detach_inside),

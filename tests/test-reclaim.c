@@ -30,6 +30,7 @@ enum mood {
 	GIVES,  /* what it is asked for */
 	HANGS,  /* in its callback, for ten minutes */
 	LIES,   /* that it has given */
+	BOASTS, /* that it has given more than there is */
 	LATER,  /* gives, and says so, from another thread, in 20 ms */
 	DIES,   /* in its callback */
 	FORKS,  /* in its callback, a child that asks what it may not */
@@ -128,6 +129,8 @@ static int64_t on_reclaim(
 		return 0;
 	case LIES:
 		return (int64_t)want;
+	case BOASTS:
+		return INT64_MAX;
 	case LATER:
 		return promise(c, p, want, token);
 	case DIES:
@@ -582,6 +585,33 @@ static void test_ninth_lying(void **state)
 	tally_detach(p);
 }
 
+/* No more is counted than was asked for. */
+static void test_ninth_boasting(void **state)
+{
+	static const enum mood all_boast[CACHES] = {
+		BOASTS, BOASTS, BOASTS, BOASTS, BOASTS, BOASTS, BOASTS, BOASTS};
+	struct rig *rig = *state;
+	uint64_t asked, reclaimed;
+	const char *found;
+	struct tally_pool *p;
+	char *text;
+
+	fill(rig, all_boast);
+	p = harness_attach(rig->t, "/c/ninth");
+	assert_int_equal(charge_ninth(rig, p, 560 * M), -ENOMEM);
+	text = harness_get(rig->t, "/c", "pool.refusals");
+	found = strstr(text, " asked=");
+	assert_non_null(found);
+	asked = strtoull(found + strlen(" asked="), NULL, 10);
+	found = strstr(text, " reclaimed=");
+	assert_non_null(found);
+	reclaimed = strtoull(found + strlen(" reclaimed="), NULL, 10);
+	free(text);
+	assert_in_range(reclaimed, 1, asked);
+	assert_in_range(harness_value(rig->t, "/", "tallyd.status", "reclaimed_bytes"), 1, asked);
+	tally_detach(p);
+}
+
 static void test_ninth_later(void **state)
 {
 	static const enum mood moods[CACHES] = {
@@ -779,6 +809,7 @@ int main(void)
 		TEST(test_ninth_hanging),
 		TEST(test_ninth_all_hang),
 		TEST(test_ninth_lying),
+		TEST(test_ninth_boasting),
 		TEST(test_ninth_later),
 		TEST(test_ninth_dying),
 		TEST(test_ends_meanwhile),
