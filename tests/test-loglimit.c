@@ -40,7 +40,7 @@ static void test_new_pools_and_sessions(void **state _unused_)
 		tally_close(t);
 	}
 	assert_int_equal(harness_log_lines(&harness, ": refused 1 bytes to pid "), LOGLIMIT_LINES);
-	snprintf(line, sizeof(line), "/p%u: refused", LOGLIMIT_LINES - 1);
+	snprintf(line, sizeof(line), "/p%d: refused", LOGLIMIT_LINES - 1);
 	assert_int_equal(harness_log_lines(&harness, line), 1);
 	harness_stop(&harness);
 }

@@ -90,7 +90,8 @@ static void test_line(void **state _unused_)
 	assert_int_equal(refusals_read(s.refusals, p, &text), 0);
 	assert_string_equal(text,
 		"number=1 time_usec=0 pid=17 wanted=33 limit=100 held=90 idle=0 waited_usec=0 "
-		"drained=0 asked=0 reclaimed=0 ahead=0 at=/a%20b/c%2Cd file=memory.max name=one%20two "
+		"drained=0 asked=0 reclaimed=0 ahead=0 at=/a%20b/c%2Cd file=memory.max "
+		"name=one%20two "
 		"pool=/a%20b/c%2Cd holders=80:a%20b[17]\n");
 	assert_int_equal(refusal_read(s.refusals, 1, 7, &one), 0);
 	assert_string_equal(one, text);
