@@ -9,7 +9,7 @@
 #define PAUSE_MS_MIN 5
 #define PAUSE_MS_MAX 160
 
-static uint64_t now_usec(void)
+uint64_t claim_now(void)
 {
 	struct timespec t;
 
@@ -53,7 +53,7 @@ static void pause_until(uint64_t deadline_usec, unsigned ms)
 {
 	struct timespec t = {.tv_nsec = (long)ms * 1000000};
 
-	if (now_usec() + ms * UINT64_C(1000) < deadline_usec)
+	if (claim_now() + ms * UINT64_C(1000) < deadline_usec)
 		nanosleep(&t, NULL);
 }
 

@@ -18,6 +18,9 @@ struct claim {
 	struct tally_pool *pool; /* attached by the caller */
 };
 
+/* CLOCK_MONOTONIC in microseconds. */
+uint64_t claim_now(void);
+
 /*
  * Takes all of them with the item (0: none), waiting until then (CLOCK_MONOTONIC; 0: not at all).
  * What the charge said that failed last, -ENOMEM or -ETIMEDOUT where a limit refused, and which it was

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "claim.h"
@@ -118,13 +117,10 @@ static int open_as(struct invocation *inv, const char *command)
 
 static uint64_t deadline_of(const struct request *q)
 {
-	struct timespec t;
-	uint64_t now;
+	uint64_t now = claim_now();
 
 	if (!q->waits)
 		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 	return q->timeout_usec < UINT64_MAX - now ? now + q->timeout_usec : UINT64_MAX;
 }
 

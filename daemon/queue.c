@@ -188,13 +188,8 @@ static void expire(struct queue *q)
 static bool is_blocked(const struct request *r, struct itemlimit_place at)
 {
 	const struct counter *c = itemlimit_counter(at);
-	uint64_t max, usage;
 
-	if (!c)
-		return false;
-	max = atomic_load(&c->max);
-	usage = counter_read(c);
-	return usage > max || r->need > max - usage;
+	return c && counter_room(c) < r->need;
 }
 
 uint64_t queue_ahead(const struct request *r, struct itemlimit_place at)
@@ -311,7 +306,7 @@ static void reclaim_for(struct queue *q, struct itemlimit_place failed)
 {
 	const struct request *r = TAILQ_FIRST(&q->requests);
 	struct manager *m = q->queues->manager;
-	uint64_t bytes = reclaim_deficit(failed, r->need);
+	uint64_t bytes = itemlimit_deficit(failed, r->need);
 
 	if (q->reclaim || bytes == 0 || manager_now() < q->next_reclaim_usec)
 		return;

@@ -372,16 +372,6 @@ struct reclaim_wait *reclaim_cancel(struct reclaim_wait *w)
 	return NULL;
 }
 
-uint64_t reclaim_deficit(struct itemlimit_place at, uint64_t need)
-{
-	const struct counter *c = itemlimit_counter(at);
-	uint64_t usage = c ? counter_read(c) : 0, max = c ? atomic_load(&c->max) : COUNTER_MAX;
-
-	if (usage > max)
-		return usage - max < UINT64_MAX - need ? usage - max + need : UINT64_MAX;
-	return need > max - usage ? need - (max - usage) : 0;
-}
-
 /* ------------------------------------------------------------------ building */
 
 int reclaims_new(struct manager *m, struct reclaims **ret)

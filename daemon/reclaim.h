@@ -46,6 +46,3 @@ int reclaim_start_scope(struct manager *m, struct itemlimit_place at, uint64_t b
 	enum drain_scope scope, reclaim_done_fn fn, void *userdata, struct reclaim_wait **ret);
 /* fn will not be called. NULL is fine. Returns NULL. */
 struct reclaim_wait *reclaim_cancel(struct reclaim_wait *w);
-
-/* Bytes that must come free before so many fit below the limit; 0: they fit. */
-uint64_t reclaim_deficit(struct itemlimit_place at, uint64_t need);

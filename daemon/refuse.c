@@ -3,7 +3,6 @@
 #include "refuse.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 #include "core/refusal.h"
 #include "core/text.h"
@@ -16,14 +15,6 @@
 
 #define LOG_USEC UINT64_C(60000000) /* of one pool */
 #define AHEAD_TEXT_MAX 64
-
-static uint64_t real_time(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* Of an attachment's keys, as of the last look. */
 static void find_client(struct pool_member *m, uint32_t item, struct refusal_holder *ret)
@@ -148,7 +139,7 @@ uint64_t refuse_record(const struct request *r, struct itemlimit_place at)
 	const struct attachment *a = r->key->attachment;
 	struct refusal_holder holders[REFUSAL_HOLDERS];
 	struct refusal_facts f = {.session = a->session->number,
-		.time_usec = real_time(),
+		.time_usec = refusal_time(),
 		.pid = a->session->pid,
 		.limit = itemlimit_read(at.pool, at.item),
 		.wanted = r->need,

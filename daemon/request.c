@@ -258,7 +258,7 @@ static void on_reclaimed(void *userdata, const struct reclaim_result *result);
 static bool start_reclaim(struct request *r, struct itemlimit_place failed)
 {
 	struct manager *m = r->key->attachment->session->manager;
-	uint64_t bytes = reclaim_deficit(failed, r->need);
+	uint64_t bytes = itemlimit_deficit(failed, r->need);
 
 	if (r->rounds >= RECLAIM_ROUNDS || (r->rounds > 0 && !r->reclaimed_some) ||
 		manager_now() - r->since_usec >= RECLAIM_USEC ||

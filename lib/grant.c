@@ -233,10 +233,10 @@ static void grant(struct grant_request *r, uint64_t amount)
 static uint64_t bytes_ahead(const struct grant_request *r, struct itemlimit_place at)
 {
 	const struct counter *c = itemlimit_counter(at);
-	uint64_t max = c ? atomic_load(&c->max) : 0, usage = c ? counter_read(c) : 0, bytes = 0;
 	const struct grant_request *other;
+	uint64_t bytes = 0;
 
-	if (usage > max || r->need > max - usage)
+	if (!c || counter_room(c) < r->need)
 		return 0;
 	for (other = head_of(at.pool); other; other = TAILQ_NEXT(other, entry))
 		if (other != r && other->at == at.pool &&
@@ -356,13 +356,9 @@ static struct pool *blocked_at(struct grant_request *r)
 	for (; at.pool && at.pool != pool_above(r->at); at = itemlimit_next(at, item)) {
 		const struct counter *c = itemlimit_counter(at);
 
-		if (c) {
-			uint64_t max = atomic_load(&c->max), usage = counter_read(c);
-
-			if (usage > max || r->need > max - usage) {
-				r->failed = at;
-				return at.pool;
-			}
+		if (c && counter_room(c) < r->need) {
+			r->failed = at;
+			return at.pool;
 		}
 	}
 	return NULL;
@@ -411,15 +407,12 @@ static bool waits_by_looking(const struct grant_request *r)
 	return first->is_turn || is_head(r);
 }
 
+/* Where it fits others have waited for it. */
 static uint64_t deficit_of(const struct grant_request *r, struct itemlimit_place at)
 {
-	const struct counter *c = itemlimit_counter(at);
-	uint64_t usage = c ? counter_read(c) : 0, max = c ? atomic_load(&c->max) : COUNTER_MAX;
+	uint64_t bytes = itemlimit_deficit(at, r->need);
 
-	if (usage > max)
-		return usage - max + r->need;
-	/* Where it fits others have waited for it. */
-	return r->need > max - usage ? r->need - (max - usage) : r->need;
+	return bytes > 0 ? bytes : r->need;
 }
 
 /* A round for what is missing where it failed, which is over when this returns; true: it is worth another

@@ -2,17 +2,7 @@
 
 #include "record.h"
 
-#include <time.h>
-
 #include "core/refusal.h"
-
-static uint64_t real_time(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static const struct engine_attachment *attachment_of(const struct pool_member *m)
 {
@@ -54,7 +44,7 @@ uint64_t record_refusal(const struct record_request *r, struct itemlimit_place a
 	struct refusal_holder holders[REFUSAL_HOLDERS];
 	uint64_t now = engine_now();
 	struct refusal_facts f = {.session = EMBEDDED_SESSION,
-		.time_usec = real_time(),
+		.time_usec = refusal_time(),
 		.pid = a->engine->pid,
 		.limit = itemlimit_read(at.pool, at.item),
 		.held = c ? counter_read(c) : 0,

@@ -131,6 +131,16 @@ struct counter *itemlimit_counter(struct itemlimit_place at)
 	return l ? &l->counter : NULL;
 }
 
+uint64_t itemlimit_deficit(struct itemlimit_place at, uint64_t need)
+{
+	const struct counter *c = itemlimit_counter(at);
+	uint64_t usage = c ? counter_read(c) : 0, max = c ? atomic_load(&c->max) : COUNTER_MAX;
+
+	if (usage > max)
+		return usage - max < UINT64_MAX - need ? usage - max + need : UINT64_MAX;
+	return need > max - usage ? need - (max - usage) : 0;
+}
+
 uint64_t itemlimit_read(const struct pool *p, uint32_t item)
 {
 	const struct itemlimit *l = find(p, item);

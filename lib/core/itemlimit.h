@@ -53,6 +53,9 @@ void itemlimit_clear(struct pool *p);
 /* The counter of that limit; NULL: there is no such limit at the pool. */
 struct counter *itemlimit_counter(struct itemlimit_place at);
 
+/* Bytes that must come free before so many fit below the limit; 0: they fit. */
+uint64_t itemlimit_deficit(struct itemlimit_place at, uint64_t need);
+
 /* The limit that the pool has of the item (0: memory.max), enforced or not; COUNTER_MAX: none. */
 uint64_t itemlimit_read(const struct pool *p, uint32_t item);
 

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "text.h"
 #include "util.h"
@@ -181,21 +182,26 @@ static bool is_plain(unsigned char c)
 	return c > 0x20 && c != 0x7f && c != '%' && c != ',';
 }
 
-static void put_encoded(struct writer *w, const char *text)
+/* The character as it stands in a line. Returns ret. */
+static const char *encode(char character, char ret[static 4])
 {
 	static const char digits[] = "0123456789ABCDEF";
+	unsigned char c = (unsigned char)character;
 
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
+	if (is_plain(c))
+		memcpy(ret, (char[4]){character}, 4);
+	else
+		memcpy(ret, (char[4]){'%', digits[c >> 4], digits[c & 0xf]}, 4);
+	return ret;
+}
 
-		if (is_plain(c)) {
-			put(w, *text);
-		} else {
-			put(w, '%');
-			put(w, digits[c >> 4]);
-			put(w, digits[c & 0xf]);
-		}
-	}
+static void put_encoded(struct writer *w, const char *text)
+{
+	char piece[4];
+
+	for (; *text; text++)
+		for (const char *c = encode(*text, piece); *c; c++)
+			put(w, *c);
 }
 
 static void put_path(struct writer *w, const struct pool *p)
@@ -330,6 +336,14 @@ void refusal_forget(struct pool *p)
 
 /* ------------------------------------------------------------------ holders */
 
+uint64_t refusal_time(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 bool refusal_is_look_due(const struct pool *p, uint64_t now_usec)
 {
 	return now_usec >= p->refusals.next_look_usec;
@@ -450,17 +464,13 @@ static int make_prefix(const struct pool *p, char **ret)
 {
 	_cleanup_(freep) char *path = pool_path(p);
 	struct text t = {0};
+	char piece[4];
 
 	if (!path)
 		return -ENOMEM;
 	text_add(&t, "at=");
-	for (const char *c = p->parent ? path : ""; *c; c++) {
-		char piece[4] = {*c};
-
-		if (!is_plain((unsigned char)*c))
-			snprintf(piece, sizeof(piece), "%%%02X", (unsigned char)*c);
-		text_add(&t, piece);
-	}
+	for (const char *c = p->parent ? path : ""; *c; c++)
+		text_add(&t, encode(*c, piece));
 	return text_take(&t, ret);
 }
 

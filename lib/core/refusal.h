@@ -57,6 +57,9 @@ int refusals_new(size_t bytes, struct refusals **ret);
 /* After the tree. NULL is fine; returns NULL. */
 struct refusals *refusals_free(struct refusals *r);
 
+/* For refusal_facts.time_usec. */
+uint64_t refusal_time(void);
+
 /* Whether it is time to look at who holds most below the limit; the look took `cost_usec` when it was
  * done. A tenth of the time goes into looks at most. */
 bool refusal_is_look_due(const struct pool *p, uint64_t now_usec);
