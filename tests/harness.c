@@ -275,6 +275,39 @@ void harness_join(pid_t child, int status)
 	assert_int_equal(WEXITSTATUS(got), status);
 }
 
+uint64_t harness_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+uint64_t harness_memory_kib(const struct harness *h)
+{
+	char path[64], line[256];
+	uint64_t kib = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)h->daemon);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (kib == 0 && fgets(line, sizeof(line), f))
+		if (strncmp(line, "VmRSS:", 6) == 0)
+			kib = strtoull(line + 6, NULL, 10);
+	fclose(f);
+	assert_true(kib > 0);
+	return kib;
+}
+
+void harness_need_root(void)
+{
+	if (geteuid() == 0)
+		return;
+	print_message("skipped: only root can become another user\n");
+	skip();
+}
+
 int harness_wait(int (*holds)(void *userdata), void *userdata, unsigned ms)
 {
 	for (unsigned waited = 0; !holds(userdata); waited += 5) {
@@ -314,13 +347,9 @@ struct stage {
 static int charge(struct tally_pool *p, uint64_t bytes, uint64_t wait_ms)
 {
 	struct tally_charge_args args = {.bytes = bytes};
-	struct timespec now;
 
-	if (wait_ms > 0) {
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		args.deadline_usec = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 +
-			wait_ms * 1000;
-	}
+	if (wait_ms > 0)
+		args.deadline_usec = harness_now() + wait_ms * 1000;
 	return tally_charge_with(p, &args, sizeof(args));
 }
 

@@ -72,6 +72,15 @@ pid_t harness_fork(int (*fn)(void *userdata), void *userdata);
 /* Waits for the child; asserts that it exited with this status. */
 void harness_join(pid_t child, int status);
 
+/* CLOCK_MONOTONIC in microseconds. */
+uint64_t harness_now(void);
+
+/* What of the daemon is in memory. */
+uint64_t harness_memory_kib(const struct harness *h);
+
+/* Skips a test that becomes other users, unless it is root's. */
+void harness_need_root(void);
+
 /* Calls `holds` every 5 ms until it is true; false if it was not within `ms`. */
 int harness_wait(int (*holds)(void *userdata), void *userdata, unsigned ms);
 

@@ -132,14 +132,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void need_root(void)
-{
-	if (geteuid() == 0)
-		return;
-	print_message("skipped: only root can become another user\n");
-	skip();
-}
-
 /* ------------------------------------------------------------------ the matrix */
 
 #define OWN "/above/own"
@@ -388,7 +380,7 @@ static void test_matrix(void **state)
 	unsigned wrong = 0;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	keep_own();
 	for (size_t i = 0; i < ELEMENTS(cells); i++) {
 		const struct cell *c = &cells[i];
@@ -453,7 +445,7 @@ static void remove_homes(void)
 static void test_home(void **state)
 {
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_no_pool("/users");
 	/* On attaching, also without TALLY_CREATE. */
 	assert_int_equal(as(OWNER, attach, HOME(60002)), 0);
@@ -488,7 +480,7 @@ static void test_home_is_ones_own(void **state)
 		"/users/4294967295", "/users/60005.", "/users/0", "/users"};
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(as(OWNER, create, HOME(60002)), 0);
 	assert_int_equal(as(OWNER, create, HOME(60002) "/a"), 0);
 	for (size_t i = 0; i < ELEMENTS(others); i++) {
@@ -525,7 +517,7 @@ static void test_files(void **state)
 	char *text;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	keep_own();
 	for (size_t i = 0; i < ELEMENTS(bad); i++)
 		assert_int_equal(tally_set(root, OWN, "pool.owner", bad[i]), -EINVAL);
@@ -563,7 +555,7 @@ static void test_reload(void **state)
 	char *text;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(tally_set(root, "/", "tallyd.reload", "reset " OWN), 0);
 	assert_int_equal(as(OWNER, create, CHILD), 0);
 	reload(changed);
@@ -605,7 +597,7 @@ static void test_maker(void **state)
 	char text[sizeof(config) + 200];
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(as(OWNER, create, CHILD), 0);
 	assert_int_equal(tally_set(root, CHILD, "pool.owner", "9:9"), 0);
 	assert_int_equal(tally_set(root, CHILD, "pool.mode", "0700"), 0);
@@ -633,7 +625,7 @@ static void test_unknown_owner(void **state)
 	char *text;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	harness_configure(&h, "[pool own]\npath = /above/own\nowner = no-such-user:root\n");
 	assert_int_equal(tally_set(root, "/", "tallyd.reload", "1"), -EINVAL);
 	text = harness_get(root, "/", "tallyd.reload");
@@ -661,7 +653,7 @@ static int open_then_become_other(void *userdata)
 static void test_changed_user(void **state)
 {
 	(void)state;
-	need_root();
+	harness_need_root();
 	harness_join(harness_fork(open_then_become_other, NULL), 0);
 }
 
@@ -747,7 +739,7 @@ static void test_evict(void **state)
 	static const int expected[EVERYBODY] = {0, 0, 0, 0, A, A, A};
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	keep_own();
 	for (enum who who = 0; who < EVERYBODY; who++) {
 		struct guest g;
@@ -773,7 +765,7 @@ static void test_evict_of_two_pools(void **state)
 	struct guest g;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(tally_create(root, "/open"), 0);
 	assert_int_equal(tally_set(root, "/open", "pool.mode", "0755"), 0);
 	guest_start(&g, MEMBER, OWN, "/open");
@@ -802,7 +794,7 @@ static void test_evict_whom(void **state)
 	struct guest g;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	guest_start(&g, MEMBER, OWN, NULL);
 	for (size_t i = 0; i < ELEMENTS(bad); i++)
 		assert_int_equal(tally_set(root, "/", "pool.evict", bad[i]), -EINVAL);
@@ -843,7 +835,7 @@ static int evict_oneself(struct tally *t, void *userdata)
 static void test_evict_oneself(void **state)
 {
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(as(ROOT, evict_oneself, NULL), 0);
 	assert_int_equal(as(OTHER, evict_oneself, NULL), 0);
 }
@@ -906,7 +898,7 @@ static void test_exported_files(void **state)
 	char dir[256], file[512], child[512];
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	keep_own();
 	make_child();
 	snprintf(dir, sizeof(dir), "%s/pools" OWN, h.runtime);

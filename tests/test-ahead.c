@@ -25,14 +25,6 @@
 static struct harness harness;
 static struct tally *tally; /* of the daemon, or embedded: the test is the same */
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static int charge_until(struct tally_pool *p, uint64_t bytes, uint64_t deadline_usec)
 {
 	struct tally_charge_args a = {.bytes = bytes, .deadline_usec = deadline_usec};
@@ -42,7 +34,7 @@ static int charge_until(struct tally_pool *p, uint64_t bytes, uint64_t deadline_
 
 static void *wait_for_all(void *pool)
 {
-	if (charge_until(pool, MIB, now_usec() + HARNESS_PATIENCE_MS * UINT64_C(1000)) == 0)
+	if (charge_until(pool, MIB, harness_now() + HARNESS_PATIENCE_MS * UINT64_C(1000)) == 0)
 		tally_uncharge(pool, MIB);
 	return NULL;
 }
@@ -80,7 +72,7 @@ static void test_line(void **state _unused_)
 	expect_last("/l", " ahead=0 ");
 	assert_int_equal(tally_charge(late, 100 * KIB), -ENOMEM);
 	expect_last("/l", " ahead=1048576 ");
-	assert_int_equal(charge_until(late, 100 * KIB, now_usec() + 50000), -ETIMEDOUT);
+	assert_int_equal(charge_until(late, 100 * KIB, harness_now() + 50000), -ETIMEDOUT);
 	expect_last("/l", " ahead=1048576 ");
 
 	tally_uncharge(holder, 600 * KIB);

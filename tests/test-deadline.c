@@ -19,14 +19,6 @@
 static struct harness harness;
 static struct tally *tally; /* of the daemon, or embedded: the test is the same */
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 struct waiter {
 	struct tally_pool *pool;
 	uint64_t deadline_usec;
@@ -114,7 +106,7 @@ static void test_over(void **state _unused_)
 
 	assert_int_equal(tally_set(tally, "/over", "memory.max", "1M"), 0);
 	assert_int_equal(tally_charge(holder, MIB), 0);
-	w.deadline_usec = now_usec() + 50000;
+	w.deadline_usec = harness_now() + 50000;
 	a = args_of(&w);
 	assert_int_equal(tally_charge_with(w.pool, &a, sizeof(a)), -ETIMEDOUT);
 	w.deadline_usec = 1;

@@ -1368,14 +1368,6 @@ struct waiter {
 	_Atomic int result; /* 1: none yet */
 };
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static void *run_waiter(void *arg)
 {
 	struct waiter *w = arg;
@@ -1438,7 +1430,7 @@ static void uncharge(uint32_t key, uint64_t bytes)
 
 static void test_queue(void **state _unused_)
 {
-	uint64_t deadline = now_usec() + LONG_USEC, a, other_a;
+	uint64_t deadline = harness_now() + LONG_USEC, a, other_a;
 	struct box *b = &box;
 	struct waiter big, small;
 	uint32_t key = attach(b, "/a"), other;
@@ -1480,7 +1472,7 @@ static void test_queue(void **state _unused_)
 /* One that must wait elsewhere does not hold up those behind it. */
 static void test_head_that_waits_elsewhere(void **state _unused_)
 {
-	uint64_t deadline = now_usec() + LONG_USEC;
+	uint64_t deadline = harness_now() + LONG_USEC;
 	struct box *b = &box;
 	struct waiter first, second;
 	uint32_t top = attach(b, "/a"), low;
@@ -1511,7 +1503,7 @@ static void test_deadline(void **state _unused_)
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, b->last_attachment, key, 1 * MIB), 0);
-	start_waiter(&late, "/a", 2 * MIB, now_usec() + 30000);
+	start_waiter(&late, "/a", 2 * MIB, harness_now() + 30000);
 	assert_int_equal(join_waiter(&late), -ETIMEDOUT);
 	assert_true(value(b, "/a", "memory.events", "oom") == 1);
 	/* One whose time is over when it comes is refused all the same. */
@@ -1520,13 +1512,13 @@ static void test_deadline(void **state _unused_)
 
 	/* The end of the head's time is the turn of who stands behind it. */
 	uncharge(key, 1000);
-	start_waiting_at("/a", &late, "/a", 2 * MIB, now_usec() + 100000);
-	start_waiter(&behind, "/a", 1000, now_usec() + LONG_USEC);
+	start_waiting_at("/a", &late, "/a", 2 * MIB, harness_now() + 100000);
+	start_waiter(&behind, "/a", 1000, harness_now() + LONG_USEC);
 	assert_int_equal(join_waiter(&late), -ETIMEDOUT);
 	assert_int_equal(join_waiter(&behind), 0);
 	/* What fits does not wait. */
 	uncharge(key, 1000);
-	start_waiter(&behind, "/a", 1000, now_usec() + LONG_USEC);
+	start_waiter(&behind, "/a", 1000, harness_now() + LONG_USEC);
 	assert_int_equal(join_waiter(&behind), 0);
 }
 
@@ -1541,8 +1533,8 @@ static void test_waiter_is_dropped(void **state _unused_)
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, a, key, 1 * MIB), 0);
-	start_waiting_at("/a", &one, "/a", 2 * MIB, now_usec() + LONG_USEC);
-	start_waiter(&two, "/b", 3 * MIB, now_usec() + LONG_USEC);
+	start_waiting_at("/a", &one, "/a", 2 * MIB, harness_now() + LONG_USEC);
+	start_waiter(&two, "/b", 3 * MIB, harness_now() + LONG_USEC);
 	assert_int_equal(join_waiter(&two), 0);
 
 	answers = atomic_load(&b->keys[one.key].n);
@@ -1550,7 +1542,7 @@ static void test_waiter_is_dropped(void **state _unused_)
 	assert_int_equal(join_waiter(&one), -ENODEV);
 	assert_int_equal(atomic_load(&b->keys[one.key].n), answers);
 
-	start_waiting_at("/a", &one, "/a", 2 * MIB, now_usec() + LONG_USEC);
+	start_waiting_at("/a", &one, "/a", 2 * MIB, harness_now() + LONG_USEC);
 	assert_int_equal(ASK(b, WIRE_BYE, struct wire_bye m = {0}), 0);
 	assert_answer(b, WIRE_DONE);
 	assert_int_equal(join_waiter(&one), -ENODEV);
@@ -1663,7 +1655,7 @@ static void test_signals(void **state _unused_)
 	struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
 	struct box *b = &box;
 	uint32_t key = attach(b, "/a");
-	uint64_t a = b->last_attachment, held = 0, end = now_usec() + HARNESS_PATIENCE_MS * 1000;
+	uint64_t a = b->last_attachment, held = 0, end = harness_now() + HARNESS_PATIENCE_MS * 1000;
 	struct wire_charge m;
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
@@ -1672,13 +1664,13 @@ static void test_signals(void **state _unused_)
 	handler.done = handler.busy = 0;
 	assert_int_equal(sigaction(SIGALRM, &sa, &before), 0);
 	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
-	for (unsigned i = 0; (handler.done < 100 || handler.busy < 3) && now_usec() < end; i++) {
+	for (unsigned i = 0; (handler.done < 100 || handler.busy < 3) && harness_now() < end; i++) {
 		if (charge_by_reserve(b, a, key, 100) == 0)
 			held += 100;
 		if (i % 100 == 0) {
 			m = make_charge(b, a, key, 1, 2 * MIB);
 			m.flags = WIRE_CHARGE_QUEUE;
-			m.deadline_usec = now_usec() + 2000;
+			m.deadline_usec = harness_now() + 2000;
 			assert_int_equal(send_charge(b, &m), -ETIMEDOUT);
 		}
 	}
@@ -1816,7 +1808,7 @@ static void test_fork(void **state _unused_)
 
 	assert_int_equal(set(b, "/a", "memory.max", "1M"), 0);
 	assert_int_equal(charge(b, b->last_attachment, key, 1 * MIB), 0);
-	start_waiting_at("/a", &w, "/a", 1000, now_usec() + LONG_USEC);
+	start_waiting_at("/a", &w, "/a", 1000, harness_now() + LONG_USEC);
 	harness_join(harness_fork(free_in_child, b), 0);
 	assert_figures(b, "/a", 1 * MIB, 0);
 	assert_true(atomic_load(&segment_figures(&b->segment, key)->granted) == 1 * MIB);

@@ -26,14 +26,6 @@
 static struct harness harness;
 static struct tally *tally;
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* ------------------------------------------------------------------ the rule */
 
 static void test_who_may_pass(void **state _unused_)
@@ -66,7 +58,8 @@ struct head {
 static void *wait_for_half(void *userdata)
 {
 	struct head *h = userdata;
-	struct tally_charge_args args = {.bytes = MIB / 2, .deadline_usec = now_usec() + LONG_USEC};
+	struct tally_charge_args args = {
+		.bytes = MIB / 2, .deadline_usec = harness_now() + LONG_USEC};
 
 	h->result = tally_charge_with(h->pool, &args, sizeof(args));
 	return NULL;
@@ -235,7 +228,7 @@ static void check_big_one(struct tally *t, struct board *b)
 	await_all(b);
 	for (unsigned i = 0; i < 5; i++) {
 		struct tally_charge_args args = {
-			.bytes = 7 * SMALL, .deadline_usec = now_usec() + LONG_USEC};
+			.bytes = 7 * SMALL, .deadline_usec = harness_now() + LONG_USEC};
 
 		assert_int_equal(tally_charge_with(big, &args, sizeof(args)), 0);
 		tally_uncharge(big, 7 * SMALL);

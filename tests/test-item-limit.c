@@ -31,14 +31,6 @@ static struct harness harness;
 static struct tally *tally; /* the test's own session */
 static tally_item sock, anon;
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static void create(const char *path, const char *max)
 {
 	assert_int_equal(tally_create(tally, path), 0);
@@ -497,7 +489,7 @@ static void *wait_in_thread(void *arg)
 	struct waiter *w = arg;
 	struct tally_charge_args args = {.item = w->item,
 		.bytes = w->bytes,
-		.deadline_usec = now_usec() + LONG_MS * UINT64_C(1000)};
+		.deadline_usec = harness_now() + LONG_MS * UINT64_C(1000)};
 
 	w->result = tally_charge_with(w->pool, &args, sizeof(args));
 	atomic_store(&w->done, 1);
@@ -630,7 +622,7 @@ static void test_deadline_passes(void **state _unused_)
 
 	create("/t", "1M");
 	p = harness_attach(tally, "/t");
-	args.deadline_usec = now_usec() + 150000;
+	args.deadline_usec = harness_now() + 150000;
 	assert_int_equal(tally_charge_with(p, &args, sizeof(args)), -ETIMEDOUT);
 	await(waits_none, path);
 	assert_events("/t", "memory.events.local", 1, 1);

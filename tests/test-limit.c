@@ -32,14 +32,6 @@
 static struct harness harness;
 static struct tally *tally; /* the test's own session */
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* The CPUs that this process may use. */
 static unsigned usable_cpus(unsigned cpus[static CPUS_MAX])
 {
@@ -441,9 +433,9 @@ static void test_deadline_passes(void **state _unused_)
 
 	create("/t", "1M");
 	p = harness_attach(tally, "/t");
-	args.deadline_usec = now_usec() + 150000;
+	args.deadline_usec = harness_now() + 150000;
 	assert_int_equal(tally_charge_with(p, &args, sizeof(args)), -ETIMEDOUT);
-	assert_true(now_usec() >= args.deadline_usec);
+	assert_true(harness_now() >= args.deadline_usec);
 	assert_int_equal(harness_current(tally, "/t"), 0);
 	await_waiting("/t", 0);
 	assert_events("/t", "memory.events.local", 1, 1);
@@ -452,7 +444,7 @@ static void test_deadline_passes(void **state _unused_)
 	args.deadline_usec = 1;
 	assert_int_equal(tally_charge_with(p, &args, sizeof(args)), -ETIMEDOUT);
 	args.bytes = 64 * KIB;
-	args.deadline_usec = now_usec() + LONG_MS * UINT64_C(1000);
+	args.deadline_usec = harness_now() + LONG_MS * UINT64_C(1000);
 	assert_int_equal(tally_charge_with(p, &args, sizeof(args)), 0);
 	tally_detach(p);
 }
@@ -472,7 +464,7 @@ static void test_deadline_passes_beside_idle_credit(void **state _unused_)
 	for (unsigned i = 0; i < 50 && r == -ETIMEDOUT; i++) {
 		assert_int_equal(actor_do(&holder, ACTOR_CHARGE, 1 * MIB, 0), 0);
 		assert_int_equal(actor_do(&holder, ACTOR_UNCHARGE, 1 * MIB, 0), 0);
-		args.deadline_usec = now_usec() + 1;
+		args.deadline_usec = harness_now() + 1;
 		r = tally_charge_with(p, &args, sizeof(args));
 	}
 	assert_int_equal(r, 0);
@@ -515,7 +507,7 @@ static void *wait_in_thread(void *arg)
 {
 	struct waiting_thread *w = arg;
 	struct tally_charge_args args = {
-		.bytes = w->bytes, .deadline_usec = now_usec() + LONG_MS * UINT64_C(1000)};
+		.bytes = w->bytes, .deadline_usec = harness_now() + LONG_MS * UINT64_C(1000)};
 
 	w->result = tally_charge_with(w->pool, &args, sizeof(args));
 	atomic_store(&w->done, 1);

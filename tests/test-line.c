@@ -29,14 +29,6 @@
 static struct harness harness;
 static struct tally *tally;
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static uint32_t next_random(uint64_t *seed)
 {
 	*seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -283,7 +275,7 @@ static void ask_wildly(struct wild *w, struct place *places)
 		return;
 	}
 	if (next_random(&w->seed) % 2)
-		a.deadline_usec = now_usec() + next_random(&w->seed) % 20000;
+		a.deadline_usec = harness_now() + next_random(&w->seed) % 20000;
 	w->bytes[i] = a.bytes;
 	if (tally_request(w->q, w->p, &a, sizeof(a), on_wild, &places[i], &w->waiting[i]) < 0)
 		abort();
@@ -310,7 +302,8 @@ static void be_wild(struct wild *w, unsigned rounds)
 		places[i] = (struct place){w, i};
 	for (unsigned n = 0; n < rounds; n++) {
 		uint32_t what = next_random(&w->seed) % 100;
-		struct tally_charge_args a = {.bytes = 32 * KIB, .deadline_usec = now_usec() + 500};
+		struct tally_charge_args a = {
+			.bytes = 32 * KIB, .deadline_usec = harness_now() + 500};
 
 		if (what < 50)
 			ask_wildly(w, places);

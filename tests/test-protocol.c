@@ -121,23 +121,6 @@ static int is_alone(void *userdata)
 	return harness_value(watcher, "/", "tallyd.status", "sessions") == 1;
 }
 
-static uint64_t daemon_memory_kib(void)
-{
-	char path[64], line[256];
-	uint64_t kib = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)h.daemon);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	while (kib == 0 && fgets(line, sizeof(line), f))
-		if (strncmp(line, "VmRSS:", 6) == 0)
-			kib = strtoull(line + 6, NULL, 10);
-	fclose(f);
-	assert_true(kib > 0);
-	return kib;
-}
-
 /* Whatever one client does, another one is served, and its account is right. */
 static void assert_others_served(void)
 {
@@ -919,7 +902,7 @@ static void test_deaf(void **state)
 		assert_int_equal(tally_create(watcher, path), 0);
 	}
 	assert_others_served();
-	before = daemon_memory_kib();
+	before = harness_memory_kib(&h);
 	for (unsigned i = 0; i < DEAF; i++) {
 		raw_open(&deaf[i], &h);
 		asked[i] = ask_until_full(&deaf[i]);
@@ -929,7 +912,7 @@ static void test_deaf(void **state)
 	/* one answer each may wait in the daemon; allocators that look for errors keep all of them
 	 */
 	if (harness_is_bare(&h))
-		assert_true(daemon_memory_kib() < before + 32 * K);
+		assert_true(harness_memory_kib(&h) < before + 32 * K);
 
 	/* nothing was lost */
 	for (unsigned i = 0; i < DEAF; i++) {

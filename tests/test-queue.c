@@ -38,14 +38,6 @@ struct scene {
 	struct tally_pool *p, *holder;
 };
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* ------------------------------------------------------------------ scenes */
 
 static void open_scene(struct scene *s, bool embedded)
@@ -113,7 +105,7 @@ static void on_done(struct tally_request *r, int result, void *userdata)
 static int ask(struct scene *s, uint64_t bytes, uint64_t wait_usec, struct outcome *o)
 {
 	struct tally_charge_args a = {
-		.bytes = bytes, .deadline_usec = wait_usec ? now_usec() + wait_usec : 0};
+		.bytes = bytes, .deadline_usec = wait_usec ? harness_now() + wait_usec : 0};
 
 	memset(o, 0, sizeof(*o));
 	return tally_request(s->q, s->p, &a, sizeof(a), on_done, o, &o->r);
@@ -122,7 +114,7 @@ static int ask(struct scene *s, uint64_t bytes, uint64_t wait_usec, struct outco
 /* As an event loop: until n callbacks have run. */
 static void serve(struct tally_queue *q, unsigned n)
 {
-	uint64_t until = now_usec() + PATIENCE_USEC;
+	uint64_t until = harness_now() + PATIENCE_USEC;
 
 	while (n > 0) {
 		struct pollfd p = {.fd = tally_queue_fd(q), .events = POLLIN};
@@ -132,7 +124,7 @@ static void serve(struct tally_queue *q, unsigned n)
 		r = tally_queue_dispatch(q);
 		assert_true(r >= 0 && (unsigned)r <= n);
 		n -= (unsigned)r;
-		assert_true(now_usec() < until);
+		assert_true(harness_now() < until);
 	}
 }
 
@@ -354,7 +346,7 @@ static void *block(void *userdata)
 {
 	struct blocker *b = userdata;
 	struct tally_charge_args a = {
-		.bytes = 64 * KIB, .deadline_usec = now_usec() + 2 * PATIENCE_USEC};
+		.bytes = 64 * KIB, .deadline_usec = harness_now() + 2 * PATIENCE_USEC};
 
 	b->result = tally_charge_with(b->pool, &a, sizeof(a));
 	return NULL;

@@ -53,14 +53,6 @@ struct rig {
 	struct cache *caches; /* CACHES of them, shared */
 };
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* ------------------------------------------------------------------ caches */
 
 static struct tally *child_tally;
@@ -445,11 +437,11 @@ static const enum mood all_give[CACHES] = {GIVES};
 /* Charges, and tells how long that took. */
 static int charge_ninth(struct rig *rig, struct tally_pool *p, uint64_t bytes)
 {
-	uint64_t begin = now_usec(), took;
+	uint64_t begin = harness_now(), took;
 	int r = tally_charge(p, bytes);
 
 	(void)rig;
-	took = now_usec() - begin;
+	took = harness_now() - begin;
 	print_message("the ninth: %s after %" PRIu64 ".%03" PRIu64 " ms\n",
 		r == 0 ? "got it" : strerror(-r), took / 1000, took % 1000);
 	/* Far above what it may take: for a broken one. */
@@ -742,7 +734,7 @@ static void test_queued(void **state)
 	make(rig, "/c", "memory.max", "40M");
 	start(rig, 0, "/c/0", GIVES, 40 * M);
 	p = harness_attach(rig->t, "/c/ninth");
-	a.deadline_usec = now_usec() + HARNESS_PATIENCE_MS * UINT64_C(1000);
+	a.deadline_usec = harness_now() + HARNESS_PATIENCE_MS * UINT64_C(1000);
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), 0);
 	assert_true(rig->caches[0].held <= 10 * M);
 	tally_detach(p);

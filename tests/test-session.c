@@ -34,14 +34,6 @@
 static struct harness harness;
 static struct tally *tally; /* the test's own session */
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static uint64_t status(const char *key)
 {
 	return harness_value(tally, "/", "tallyd.status", key);
@@ -75,22 +67,6 @@ static unsigned count_fds(void)
 		n++;
 	closedir(d);
 	return n;
-}
-
-static unsigned long daemon_rss_kb(void)
-{
-	char path[64], line[256];
-	unsigned long kb = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)harness.daemon);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	while (fgets(line, sizeof(line), f))
-		sscanf(line, "VmRSS: %lu", &kb);
-	fclose(f);
-	assert_true(kb > 0);
-	return kb;
 }
 
 /* ------------------------------------------------------------------ conditions */
@@ -162,7 +138,7 @@ static int live(void *userdata)
 			uint64_t bytes = (uint64_t)rand_r(&seed) % (2 * MIB);
 			struct tally_charge_args args = {.bytes = bytes,
 				.item = rand_r(&seed) % 2 ? anon : 0,
-				.deadline_usec = now_usec() + 2000};
+				.deadline_usec = harness_now() + 2000};
 
 			if (tally_charge_with(pool, &args, sizeof(args)) == 0 && rand_r(&seed) % 2)
 				tally_uncharge_item(pool, args.item, bytes);
@@ -226,10 +202,10 @@ static void test_killed_while_its_child_lives(void **state _unused_)
  * known, and not asserted. */
 static void assert_kept_for_grace(const char *path, uint64_t bytes, uint64_t since_usec)
 {
-	while (now_usec() < since_usec + GRACE_USEC / 2) {
+	while (harness_now() < since_usec + GRACE_USEC / 2) {
 		uint64_t current = harness_current(tally, path);
 
-		if (now_usec() < since_usec + GRACE_USEC)
+		if (harness_now() < since_usec + GRACE_USEC)
 			assert_int_equal(current, bytes);
 		usleep(20000);
 	}
@@ -243,7 +219,7 @@ static void test_closes_everything_and_lives(void **state _unused_)
 
 	actor_start(&a, &harness, "/x");
 	assert_int_equal(actor_do(&a, ACTOR_CHARGE, 3 * MIB, 0), 0);
-	since = now_usec();
+	since = harness_now();
 	assert_int_equal(actor_do(&a, ACTOR_CLOSE_FDS, 0, 0), 0);
 	assert_kept_for_grace("/x", 3 * MIB, since);
 	assert_int_equal(actor_do(&a, ACTOR_CHARGE, 3 * MIB, 0), -ENOTCONN);
@@ -265,7 +241,7 @@ static void test_exec(void **state _unused_)
 	assert_int_equal(actor_do(&keeping, ACTOR_CHARGE, 3 * MIB, 0), 0);
 	assert_int_equal(actor_do(&plain, ACTOR_CHARGE, 5 * MIB, 0), 0);
 	assert_int_equal(actor_do(&keeping, ACTOR_EXEC, 1, 0), -EPIPE);
-	since = now_usec();
+	since = harness_now();
 	assert_int_equal(actor_do(&plain, ACTOR_EXEC, 0, 0), -EPIPE);
 	assert_kept_for_grace("/plain", 5 * MIB, since);
 	/* By then the grace of the other, which was first, would be over too. */
@@ -523,9 +499,9 @@ static void test_connections_use_no_memory(void **state _unused_)
 		skip();
 	}
 	connect_and_leave(500);
-	before = daemon_rss_kb();
+	before = harness_memory_kib(&harness);
 	connect_and_leave(5000);
-	after = daemon_rss_kb();
+	after = harness_memory_kib(&harness);
 	print_message("VmRSS of the daemon: %lu kB before, %lu kB after\n", before, after);
 	assert_true(after <= before + 64);
 }

@@ -74,14 +74,6 @@ static int stop(void **state)
 		}                                                                                  \
 	} while (0)
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static struct tally_pool *attach_limited(struct tally *t, const char *path, const char *max)
 {
 	struct tally_pool *p = harness_attach(t, path);
@@ -276,7 +268,7 @@ __attribute__((no_sanitize_address)) static void *run_waiter(void *arg)
 static void start_waiter(struct waiter *w, struct tally_pool *p, uint64_t bytes, uint64_t usec,
 	struct tally *watcher, unsigned n)
 {
-	*w = (struct waiter){.pool = p, .bytes = bytes, .deadline_usec = now_usec() + usec};
+	*w = (struct waiter){.pool = p, .bytes = bytes, .deadline_usec = harness_now() + usec};
 	w->result = 1;
 	assert_int_equal(pthread_create(&w->thread, NULL, run_waiter, w), 0);
 	wait_for_waiters(watcher, tally_pool_path(p), n);
@@ -1131,7 +1123,7 @@ static void test_charge_with(void **state)
 	tally_uncharge_item(p, a.known.item, 3000);
 
 	assert_int_equal(tally_charge_with(p, &b, sizeof(b)), -EAGAIN);
-	b.deadline_usec = now_usec() + 1000000;
+	b.deadline_usec = harness_now() + 1000000;
 	assert_int_equal(tally_charge_with(p, &b, sizeof(b)), -EINVAL);
 	b.flags = TALLY_FORCE;
 	assert_int_equal(tally_charge_with(p, &b, sizeof(b)), -EINVAL);
@@ -1192,7 +1184,7 @@ static void test_deadline(void **state)
 {
 	struct tally *t = harness_open(&h), *watcher = harness_open(&h);
 	struct tally_pool *p = attach_limited(t, "/deadline", "1M");
-	struct tally_charge_args a = {.bytes = M, .deadline_usec = now_usec() + 60000000};
+	struct tally_charge_args a = {.bytes = M, .deadline_usec = harness_now() + 60000000};
 	struct waiter first, second;
 
 	(void)state;
@@ -1200,11 +1192,11 @@ static void test_deadline(void **state)
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), 0);
 	a = (struct tally_charge_args){.bytes = 1, .deadline_usec = 1};
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), -ETIMEDOUT);
-	a.deadline_usec = now_usec() - 1;
+	a.deadline_usec = harness_now() - 1;
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), -ETIMEDOUT);
-	a.deadline_usec = now_usec() + 50000;
+	a.deadline_usec = harness_now() + 50000;
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), -ETIMEDOUT);
-	assert_true(now_usec() >= a.deadline_usec);
+	assert_true(harness_now() >= a.deadline_usec);
 	wait_for_waiters(watcher, "/deadline", 0);
 	assert_int_equal(harness_current(t, "/deadline"), M);
 
@@ -1483,7 +1475,7 @@ struct crowd {
 static int charge_and_back(struct crowd *c, uint64_t bytes)
 {
 	struct tally_charge_args a = {
-		.item = c->item, .bytes = bytes, .deadline_usec = now_usec() + 600000000};
+		.item = c->item, .bytes = bytes, .deadline_usec = harness_now() + 600000000};
 	int r = tally_charge(c->pool, bytes);
 
 	CHECK(r == 0);
@@ -2062,7 +2054,7 @@ struct caller {
 static void *call_and_wait(void *arg)
 {
 	struct caller *c = arg;
-	struct tally_charge_args a = {.bytes = M, .deadline_usec = now_usec() + 100000};
+	struct tally_charge_args a = {.bytes = M, .deadline_usec = harness_now() + 100000};
 	struct tally_pool *p;
 	tally_item i;
 	char *text;

@@ -31,14 +31,6 @@
 static struct harness harness;
 static struct tally *tally; /* of the daemon, or embedded: the test is the same */
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static void set(const char *path, const char *file, const char *value)
 {
 	assert_int_equal(tally_set(tally, path, file, value), 0);
@@ -130,9 +122,9 @@ static void test_default(void **state _unused_)
 static void test_stays_near_high(void **state _unused_)
 {
 	struct tally_pool *p = attach("/n", "30M");
-	uint64_t begin = now_usec(), charged = 0, high;
+	uint64_t begin = harness_now(), charged = 0, high;
 
-	while (charged < 50 * MIB && now_usec() - begin < 2 * SECONDS_USEC) {
+	while (charged < 50 * MIB && harness_now() - begin < 2 * SECONDS_USEC) {
 		assert_int_equal(tally_charge(p, UNIT), 0);
 		charged += UNIT;
 	}
@@ -152,11 +144,11 @@ static void test_stays_near_high(void **state _unused_)
 static void test_large(void **state _unused_)
 {
 	struct tally_pool *p = attach("/l", "30M");
-	uint64_t begin = now_usec();
+	uint64_t begin = harness_now();
 
 	set("/l", "memory.max", "140M");
 	assert_int_equal(tally_charge(p, 100 * MIB), 0);
-	assert_true(now_usec() - begin >= LONG_DELAY);
+	assert_true(harness_now() - begin >= LONG_DELAY);
 	assert_int_equal(event("/l", "high"), 1);
 	assert_int_equal(event("/l", "max"), 0);
 	assert_int_equal(harness_current(tally, "/l"), 100 * MIB);
@@ -199,9 +191,9 @@ static void test_exact(void **state _unused_)
 	drain("/e");
 	set("/e", "memory.high", "100M");
 	assert_int_equal(pressure("/e", false), 0);
-	begin = now_usec();
+	begin = harness_now();
 	assert_int_equal(tally_charge(p, UNIT), 0);
-	assert_true(now_usec() - begin >= delay);
+	assert_true(harness_now() - begin >= delay);
 	assert_int_equal(event("/e", "high"), 1);
 	/* who sleeps waits: all of the pool do, and it ends by itself */
 	assert_true(harness_wait(has_stalled, &s, HARNESS_PATIENCE_MS));
@@ -253,11 +245,11 @@ static void test_nowait(void **state _unused_)
 static void test_deadline(void **state _unused_)
 {
 	struct tally_pool *p = attach("/q", "1M");
-	uint64_t begin = now_usec(), left = 100000;
+	uint64_t begin = harness_now(), left = 100000;
 	struct tally_charge_args a = {.bytes = 32 * MIB, .deadline_usec = begin + left};
 
 	assert_int_equal(tally_charge_with(p, &a, sizeof(a)), 0);
-	assert_true(now_usec() - begin >= left);
+	assert_true(harness_now() - begin >= left);
 	assert_int_equal(event("/q", "high"), 1);
 	tally_detach(p);
 }
@@ -272,9 +264,9 @@ static void test_above(void **state _unused_)
 	drain("/a");
 	set("/a", "memory.high", "100M");
 	set("/a/b", "memory.high", "109M");
-	begin = now_usec();
+	begin = harness_now();
 	assert_int_equal(tally_charge(p, UNIT), 0);
-	assert_true(now_usec() - begin >= high_delay(110 * MIB, 100 * MIB, UNIT));
+	assert_true(harness_now() - begin >= high_delay(110 * MIB, 100 * MIB, UNIT));
 	assert_int_equal(harness_value(tally, "/a/b/c", "memory.events.local", "high"), 0);
 	assert_int_equal(harness_value(tally, "/a/b", "memory.events.local", "high"), 1);
 	assert_int_equal(harness_value(tally, "/a", "memory.events.local", "high"), 1);
@@ -462,7 +454,7 @@ static void on_signal(int n _unused_)
 static void test_signals(void **state _unused_)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
-	uint64_t begin = now_usec();
+	uint64_t begin = harness_now();
 	char path[] = "/signals";
 	struct sleeper s;
 
@@ -475,7 +467,7 @@ static void test_signals(void **state _unused_)
 	}
 	assert_int_equal(pthread_join(s.thread, NULL), 0);
 	assert_int_equal(atomic_load(&s.result), 0);
-	assert_true(now_usec() - begin >= LONG_DELAY);
+	assert_true(harness_now() - begin >= LONG_DELAY);
 	assert_true(atomic_load(&n_handled) > 0);
 	tally_detach(handled);
 	tally_detach(s.pool);
@@ -527,7 +519,7 @@ static void test_queue(void **state _unused_)
 {
 	struct tally_pool *p = harness_attach(tally, "/line"),
 			  *q = harness_attach(tally, "/line/q");
-	struct waiter w = {q, now_usec() + 600 * SECONDS_USEC, 1};
+	struct waiter w = {q, harness_now() + 600 * SECONDS_USEC, 1};
 	struct stalls s = {"/line", 20000};
 	pthread_t thread;
 

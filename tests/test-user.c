@@ -158,14 +158,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void need_root(void)
-{
-	if (geteuid() == 0)
-		return;
-	print_message("skipped: only root can become another user\n");
-	skip();
-}
-
 /* A process of that uid that runs fn, tells its result, and lives on with what it has. */
 struct holder {
 	pid_t pid;
@@ -278,7 +270,7 @@ static void test_sessions(void **state)
 	struct holder holder;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(hold(UID, open_all, &holder), 0);
 	assert_int_equal(once(UID, open_one), -EDQUOT);
 	assert_int_equal(once(OTHER, open_one), 0);
@@ -334,7 +326,7 @@ static void test_connections(void **state)
 	struct holder holder;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(hold(UID, connect_many, &holder), 0);
 	assert_int_equal(once(OTHER, open_one), 0);
 	kill_holder(&holder);
@@ -408,7 +400,7 @@ static void test_pools(void **state)
 	char *text;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(once(UID, make_all), 0);
 	assert_int_equal(once(OTHER, make_others), 0);
 	assert_int_equal(harness_log_lines(&h, "uid 60011 has 5 pools and gets no more"), 1);
@@ -523,7 +515,7 @@ static void test_attachments(void **state)
 	struct holder holder;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(once(UID, attach_too_many), -EDQUOT);
 	await_success(UID, attach_all);
 	assert_int_equal(harness_log_lines(&h, "uid 60011 has 6 attachments"), 1);
@@ -615,7 +607,7 @@ static void test_watches(void **state)
 	struct holder holder;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	assert_int_equal(hold(UID, watch_all, &holder), 0);
 	assert_int_equal(once(UID, watch_one), -EDQUOT);
 	assert_int_equal(once(OTHER, watch_one), 0);
@@ -629,7 +621,7 @@ static void test_reload(void **state)
 	struct holder holder;
 
 	(void)state;
-	need_root();
+	harness_need_root();
 	await_success(UID, open_one);
 	assert_int_equal(hold(UID, open_all_but_one, &holder), 0);
 	harness_configure(&h, "[daemon]\ngrace = 0\nmax_sessions_per_uid = 2\n");

@@ -605,22 +605,6 @@ static void test_another_process(void **state)
 	unwatch(&heard);
 }
 
-static uint64_t daemon_memory_kib(void)
-{
-	char path[64], line[256];
-	uint64_t kib = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)h.daemon);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	while (kib == 0 && fgets(line, sizeof(line), f))
-		if (strncmp(line, "VmRSS:", 6) == 0)
-			kib = strtoull(line + 6, NULL, 10);
-	fclose(f);
-	return kib;
-}
-
 /* Sessions that watch and never dispatch cost what they have made, and delay nobody. */
 static void test_never_dispatched(void **state)
 {
@@ -640,7 +624,7 @@ static void test_never_dispatched(void **state)
 	t = own;
 	watch(&heard, "/deaf");
 	p = harness_attach(t, "/deaf");
-	before = daemon_memory_kib();
+	before = harness_memory_kib(&h);
 	for (uint64_t n = 1; n <= 300; n++) {
 		assert_int_equal(tally_charge(p, 2 * M), -ENOMEM);
 		usleep(1000);
@@ -648,7 +632,7 @@ static void test_never_dispatched(void **state)
 			wait_for(&heard, TALLY_EVENT_OOM, n);
 	}
 	if (harness_is_bare(&h))
-		assert_true(daemon_memory_kib() < before + K);
+		assert_true(harness_memory_kib(&h) < before + K);
 	tally_detach(p);
 	unwatch(&heard);
 

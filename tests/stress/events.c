@@ -88,38 +88,14 @@ static void on_event(const char *path, const struct tally_event *e, void *userda
 		heard->oom = e->count;
 }
 
-static uint64_t now_usec(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 static void listen_until(struct tally *t, uint64_t end_usec)
 {
 	struct pollfd p = {.fd = tally_fd(t), .events = POLLIN};
 
-	for (uint64_t now = now_usec(); now < end_usec; now = now_usec()) {
+	for (uint64_t now = harness_now(); now < end_usec; now = harness_now()) {
 		poll(&p, 1, (int)((end_usec - now) / 1000) + 1);
 		assert_true(tally_dispatch(t) >= 0);
 	}
-}
-
-static uint64_t memory_kib(pid_t pid)
-{
-	char path[64], line[256];
-	uint64_t kib = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	while (kib == 0 && fgets(line, sizeof(line), f))
-		if (strncmp(line, "VmRSS:", 6) == 0)
-			kib = strtoull(line + 6, NULL, 10);
-	fclose(f);
-	return kib;
 }
 
 static void run(struct harness *h, struct storm *s, unsigned seconds)
@@ -136,22 +112,22 @@ static void run(struct harness *h, struct storm *s, unsigned seconds)
 	assert_int_equal(tally_watch(deaf, "/storm", on_event, &unheard, &unheard_w), 0);
 	for (unsigned i = 0; i < HITTERS; i++)
 		pids[i] = harness_fork(hit, &(struct hitter){s, i});
-	listen_until(t, now_usec() + WARM_UP_SECONDS * UINT64_C(1000000));
+	listen_until(t, harness_now() + WARM_UP_SECONDS * UINT64_C(1000000));
 
-	before = memory_kib(h->daemon);
+	before = harness_memory_kib(h);
 	told = heard.told;
-	began = now_usec();
+	began = harness_now();
 	listen_until(t, began + seconds * UINT64_C(1000000));
 	told = heard.told - told;
-	took = now_usec() - began;
-	after = memory_kib(h->daemon);
+	took = harness_now() - began;
+	after = harness_memory_kib(h);
 
 	atomic_store(&s->stop, true);
 	for (unsigned i = 0; i < HITTERS; i++) {
 		harness_join(pids[i], 0);
 		refused += atomic_load(&s->refused[i]);
 	}
-	listen_until(t, now_usec() + 100000);
+	listen_until(t, harness_now() + 100000);
 	oom = harness_value(t, "/storm", "memory.events", "oom");
 	max = harness_value(t, "/storm", "memory.events", "max");
 
@@ -167,7 +143,7 @@ static void run(struct harness *h, struct storm *s, unsigned seconds)
 		report(after < before + GROWTH_KIB, "the daemon grows by less than 1 MiB");
 	report(tally_dispatch(deaf) > 0 && unheard.told < 100,
 		"who never dispatched has a few of the notifications");
-	listen_until(deaf, now_usec() + 100000);
+	listen_until(deaf, harness_now() + 100000);
 	report(unheard.max == max && unheard.oom == oom, "and the last state too");
 	tally_unwatch(w);
 	tally_unwatch(unheard_w);
